@@ -1,6 +1,7 @@
-"""One thread for matrix products that are too small to share: on a busy machine its threads wait for each other.
+"""Limit BLAS to one thread, for matrix products that are too small to share among threads.
 
-Where several ask for it at the same time, it lasts until the first of them leaves; the others lose nothing but time.
+On a busy machine, the threads of a small product wait for each other. If several threads ask for the limit at the same
+time, it ends when the first of them leaves its block; this costs the others time, but changes nothing else.
 """
 
 import threading
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-import numpy as np  # noqa: F401  brings BLAS, which the controller then finds
+import numpy as np  # noqa: F401  loads BLAS, so that the controller finds it
 from threadpoolctl import ThreadpoolController
 
 _first = threading.Lock()
@@ -16,7 +17,7 @@ _first = threading.Lock()
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """Keep BLAS to one thread while this lasts.
+    """Limit BLAS to one thread during the block.
 
     >>> with single_thread():
     ...     [library["num_threads"] for library in _controller().info()][:1]

@@ -1,12 +1,15 @@
-"""Processes that end with the one that started them, whatever that one died of.
+"""Run child processes that end when their parent ends, however the parent ends.
 
-The parent holds one end of a pipe and never writes to it; the other end is the child's standard input, which ends when
-the parent is gone. A parent that is told to stop ends its children itself.
+The parent holds one end of a pipe and never writes to it. The other end is the child's standard input, which ends with
+the parent. A parent that is asked to stop ends its children itself.
 
-`concurrent.futures.ProcessPoolExecutor` does not do this. In Python 3.11, a worker that is killed (by the system, for
-its memory) breaks the pool, and the runs beside it fail with it; a worker whose parent is killed ends its task and then
-waits for ever; there is no way to stop a worker before 3.14; and a worker imports the caller's script, which would
-start the benchmark anew where that has no `if __name__ == "__main__"`.
+`concurrent.futures.ProcessPoolExecutor` does not do this:
+
+- In Python 3.11 a worker that is killed (by the system, for its memory) breaks the pool, and all other runs fail.
+- A worker whose parent is killed ends its task and then waits for ever.
+- Before Python 3.14 there is no way to stop a worker.
+- A worker imports the caller's script, and would start the benchmark again if the script has no
+  `if __name__ == "__main__"`.
 """
 
 import os
@@ -23,12 +26,12 @@ BEGIN = "from mlci.base.children import _end_with_parent; _end_with_parent(); "
 
 
 class Children:
-    """The processes of a `with` block; several threads may run one each."""
+    """The child processes of a `with` block; several threads may run one each."""
 
     def __init__(self) -> None:
         self.running: set[subprocess.Popen[str]] = set()
         self.over = False
-        self.lock = threading.Lock()  # between a child that starts and the end of all
+        self.lock = threading.Lock()  # no child may start while the block ends
 
     def __enter__(self) -> Self:
         return self
@@ -43,12 +46,12 @@ class Children:
         """Run a Python program to its end.
 
         Args:
-            program: its text.
+            program: the program's text.
             *words: its arguments.
-            env: further variables of its environment.
+            env: further environment variables.
 
         Returns:
-            Its exit code, and the last line that it wrote to standard error; after the block, that it was stopped.
+            The exit code, and the last line of standard error; after the end of the block, `STOPPED` and "stopped".
 
         >>> with Children() as children:
         ...     children.run("import sys; sys.exit(sys.argv[1])", "no admissions", env={})
@@ -68,17 +71,17 @@ class Children:
                     env={**os.environ, **env},
                 )
                 self.running.add(child)
-            _, said = child.communicate()
+            _, errors = child.communicate()
             with self.lock:
                 self.running.discard(child)
         finally:
             os.close(ours)
             os.close(theirs)
-        return child.returncode, (said.strip().splitlines() or [f"ended with {child.returncode}"])[-1]
+        return child.returncode, (errors.strip().splitlines() or [f"ended with {child.returncode}"])[-1]
 
 
 def _end_with_parent() -> None:
-    """End this process when its standard input ends, and remove temporary files on the way: for a child to call."""
+    """End this process when its standard input ends, and remove its temporary files; children call this first."""
 
     def stop(*_: object) -> NoReturn:
         sys.exit(STOPPED)
@@ -87,8 +90,8 @@ def _end_with_parent() -> None:
 
     def watch() -> None:
         os.read(0, 1)
-        signal.pthread_kill(main, signal.SIGTERM)  # to another thread, a signal would not wake the one that handles it
-        last = threading.Timer(10, os._exit, [STOPPED])  # for a call that never returns to Python
+        signal.pthread_kill(main, signal.SIGTERM)  # the main thread handles signals, so it must receive this one
+        last = threading.Timer(10, os._exit, [STOPPED])  # if a call never returns to Python
         last.daemon = True
         last.start()
 

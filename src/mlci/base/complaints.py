@@ -1,7 +1,7 @@
-"""What pydantic complains of, as one sentence for a person: where it is wrong, and what is allowed.
+"""Turn pydantic's validation errors into one sentence: what is wrong, where, and what is allowed.
 
-The list of complaints comes in; a sentence without its full stop goes out, to which the caller adds file or request.
-The value itself is repeated only where the caller says that it cannot be a patient's.
+The sentence has no full stop; the caller adds the name of the file or request. The refused value is repeated only if
+the caller allows it, because it may be a patient's.
 """
 
 import reprlib
@@ -20,12 +20,12 @@ def complaint(
     allowed: Callable[[Sequence[str]], Iterable[str]] | None = None,
     repeat: bool = False,
 ) -> str:
-    """Return the first complaint in words.
+    """Return the first error in words.
 
     Args:
-        errors: what `ValidationError.errors()` gives.
-        whole: what to call the place where no key is named.
-        allowed: the keys that the section with this path knows, told where a key is unknown.
+        errors: the result of `ValidationError.errors()`.
+        whole: the name of the place if the error names no key.
+        allowed: returns the allowed keys of the section with a path, for messages on unknown keys.
         repeat: whether to repeat the value that was refused.
 
     >>> complaint([{"type": "missing", "loc": ("codes",), "msg": "Field required"}])
@@ -44,5 +44,5 @@ def complaint(
     if first["type"] == "missing":
         return f"{place} is missing; it is needed"
     problem = first["msg"].removeprefix("Value error, ").rstrip(".")[:200]
-    said = f"{place}: {problem[:1].lower()}{problem[1:]}"
-    return f"{said} (it is {reprlib.repr(first['input'])})" if repeat else said
+    found = f"{place}: {problem[:1].lower()}{problem[1:]}"
+    return f"{found} (it is {reprlib.repr(first['input'])})" if repeat else found

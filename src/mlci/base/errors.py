@@ -1,6 +1,6 @@
-"""What a person did that the program cannot use, and what a library says of a damaged file: one sentence each.
+"""Turn bad input, and the errors that libraries raise on damaged files, into messages of one sentence.
 
-Files and rows are named; what stands in them never is, because it is a patient's.
+A message names the file and the row, but never repeats a value, because it may be a patient's.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-# Libraries that read files and databases: their complaints quote what they read.
+# Libraries that read files and databases; their messages quote what they read.
 READERS = ("pyarrow", "duckdb", "_duckdb", "zlib", "lzma", "_lzma", "gzip", "zipfile", "safetensors", "openpyxl")
 READERS += ("xml", "pyexpat", "python_calamine", "psycopg", "pyspark", "py4j", "ibis", "sqlglot")
 REFUSALS = {
@@ -23,25 +23,23 @@ REFUSALS = {
     errno.ENOSPC: "the disk is full",
     errno.EROFS: "the disk is read-only",
 }
-
-
-# What no column is called: a number, a date, an ICD code.
+# Texts that are no names of columns: a number, a date, an ICD code.
 _VALUE = re.compile(r"[-+]?[0-9.,]+|[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}\b.*|[A-Z][0-9][0-9A-Z]\.?[0-9A-Z]{0,4}")
-DAMAGE = (None, errno.EINVAL)  # what is said of a file whose offsets lead nowhere
+DAMAGE = (None, errno.EINVAL)  # error numbers of an OSError from a file with wrong offsets
 
 
 class InputError(ValueError):
-    """Bad input, told in one sentence: what was wrong, where (file, column, row), what is allowed."""
+    """Bad input, in one sentence: what was wrong, where (file, column, row), and what is allowed."""
 
 
 def sentence(error: BaseException) -> str | None:
-    """Tell an error of the outer world in one sentence, without what stands in any file.
+    """Describe an error that the program did not cause in one sentence, without any value from a file.
 
     Args:
-        error: what was raised.
+        error: the error.
 
     Returns:
-        The sentence, or None where the error is not of that kind but a fault of the program.
+        The sentence; None if the error is a fault of the program.
 
     >>> sentence(FileNotFoundError(2, "", "cohort.parquet"))
     'cohort.parquet: no such file or folder.'
@@ -66,11 +64,11 @@ def sentence(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
-    """Name the file in any complaint that is raised while it is read, and leave out what stands in the file.
+    """Turn errors that are raised while a file is read into an `InputError` that names the file.
 
     Args:
         path: the file that the block reads.
-        kind: what it should be, for messages: "a gzipped table".
+        kind: the expected kind of file, for messages: "a gzipped table".
 
     >>> with reading("a.csv.gz", "a gzipped table"):
     ...     raise EOFError("Compressed file ended")
@@ -83,25 +81,25 @@ def reading(path: str | os.PathLike, kind: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # readers share no base class: `sentence` knows their errors, others go on
-        said = sentence(error)
+    except Exception as error:  # readers share no base class; `sentence` recognises their errors
+        reason = sentence(error)
         if isinstance(error, OSError) and error.errno not in DAMAGE:
-            error.filename = error.filename or os.fspath(path)  # Arrow does not say which file
+            error.filename = error.filename or os.fspath(path)  # Arrow does not name the file
             raise
-        if said is None:
+        if reason is None:
             raise
         if isinstance(error, MemoryError | RecursionError | UnicodeEncodeError):
-            raise InputError(f"{name_of(path)}: {said}") from None
+            raise InputError(f"{name_of(path)}: {reason}") from None
         raise InputError(
             f"{name_of(path)}: is not {kind} that can be read: it is damaged, or of another kind."
         ) from None
 
 
 def name_of(path: Any) -> str:
-    """Return a path as text that any terminal can print, on one line.
+    """Return a path as one line of text that any terminal can print.
 
     Args:
-        path: text, bytes, a path, or None, which becomes an empty text.
+        path: text, bytes, a path, or None, which gives an empty text.
 
     >>> name_of("visits\\n.csv"), name_of(b"visits.csv"), name_of(None)
     ('visits�.csv', 'visits.csv', '')
@@ -111,13 +109,13 @@ def name_of(path: Any) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Say what kind of value a cell holds, and never the value itself, which may be a patient's.
+    """Describe the kind of value that a cell holds, without the value itself, which may be a patient's.
 
     Args:
-        value: of any type; None is empty.
+        value: a value of any type; None is empty.
 
     Returns:
-        Words that a message may repeat.
+        Words for a message.
 
     >>> kind_of("expired"), kind_of("17.5"), kind_of(2), kind_of(None)
     ('text of 7 characters', 'a number', 'a whole number', 'empty')
@@ -133,11 +131,11 @@ def kind_of(value: Any) -> str:
 
 
 def columns_of(names: Iterable[str], known: Iterable[str]) -> str:
-    """Name the columns of a table for a message, or count its cells if its first line is a patient's row.
+    """Name the columns of a table for a message, or only count its cells if its first line may be a patient's row.
 
     Args:
-        names: what the first line holds.
-        known: names of columns of which a header would have one at least.
+        names: the cells of the first line.
+        known: names of columns; a header has at least one of them.
 
     Returns:
         The second half of a sentence.
@@ -154,7 +152,7 @@ def columns_of(names: Iterable[str], known: Iterable[str]) -> str:
 
 
 def looks_like_row(names: Iterable[str]) -> bool:
-    """Return whether the first line of a table, `names`, is a patient's row: no column is called I50.9.
+    """Return whether the first line of a table, `names`, is a patient's row rather than a header.
 
     >>> looks_like_row(["17", "I50.9", "Ann"]), looks_like_row(["case", "ICD 1"])
     (True, False)
@@ -166,10 +164,10 @@ def header_of(names: Iterable[str]) -> str:
     """Name the columns of any table for a message, unless its first line looks like a patient's row.
 
     Args:
-        names: what the first line holds.
+        names: the cells of the first line.
 
     Returns:
-        The names, or words that tell why they are not repeated.
+        The names, or the reason why they are not repeated.
 
     >>> header_of(["case", "ICD 1"])
     'case, ICD 1'
@@ -178,8 +176,8 @@ def header_of(names: Iterable[str]) -> str:
     """
     names = list(names)
     if looks_like_row(names):
-        told = "the names of the columns belong in the first line"
-        return f"{len(names)} cells that look like a row, not like a header: {told}"
+        reason = "the names of the columns belong in the first line"
+        return f"{len(names)} cells that look like a row, not like a header: {reason}"
     return ", ".join(map(name_of, names[:60])) + (", ..." if len(names) > 60 else "") or "none"
 
 
@@ -187,7 +185,7 @@ def address(url: str) -> str:
     """Strip user, password and options from a database's address.
 
     Args:
-        url: as a person typed it.
+        url: the address as the user typed it.
 
     Returns:
         Scheme, host, port and path.
@@ -196,18 +194,18 @@ def address(url: str) -> str:
     'postgres://db.example:5432/mimic'
     """
     scheme, _, rest = url.partition("://")
-    if "@" in rest.partition("?")[2]:  # of a password or of an option: nobody can tell
+    if "@" in rest.partition("?")[2]:  # part of a password or of an option: this cannot be decided
         return f"{scheme}://..."
     rest = rest.rpartition("@")[2].partition("?")[0].partition("#")[0]
     return f"{scheme}://{re.sub(r':(?![0-9]+(/|$))[^/]*', '', rest)}"
 
 
 def without_secrets(reason: str, url: str) -> str:
-    """Repeat what a driver says of an address, unless a part of the password or of an option stands in it.
+    """Return the first line of a driver's message, unless it holds a part of the password or of an option.
 
     Args:
-        reason: the driver's complaint; its first line counts.
-        url: the address that it complains of.
+        reason: the driver's message.
+        url: the address that the message is about.
 
     Returns:
         The line, or an empty text.

@@ -1,7 +1,7 @@
-"""Optional libraries: what is missing is said in one sentence, with the command that installs it.
+"""Check optional dependencies; an error names the missing one and the command that installs it.
 
-`pip install mlci` brings what scoring, indices, measures, the `table` recipe and the report need. Networks, servers and
-spreadsheets come with extras, and code that uses one asks here before it imports.
+`pip install mlci` installs what scoring, indices, measures, the `table` recipe and the report need. Networks, servers
+and spreadsheets need extras. Code that uses an extra calls `need` before it imports.
 """
 
 from importlib.util import find_spec
@@ -28,7 +28,7 @@ def missing(extra: str) -> str:
 
 
 def need(extra: str, *, to: str) -> None:
-    """Refuse to go on without an extra.
+    """Raise an error if an extra is not installed.
 
     `to` completes the sentence: what the extra is needed for.
 

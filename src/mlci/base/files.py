@@ -1,8 +1,8 @@
-"""Files appear whole or not at all, and nothing that a person has is lost on the way.
+"""Write files so that they appear complete or not at all, and so that no existing file is lost.
 
-An output is written to a private file beside its target and renamed at the end; scratch data lie in a private folder.
-Both are locked while their process lives. A process that is killed leaves them behind without a lock, and whichever
-run comes next to the same folder removes them.
+An output is written to a private file next to its target and renamed at the end. Scratch data are in a private folder.
+Both are locked while their process runs. A killed process leaves them without a lock, and the next run that uses the
+same folder removes them.
 """
 
 import atexit
@@ -28,12 +28,12 @@ _PARTS = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PART)}")
 
 @contextlib.contextmanager
 def atomic(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = ()) -> Iterator[Path]:
-    """Give a temporary path that becomes `path` if the block succeeds and vanishes if it fails.
+    """Give a temporary path that is renamed to `path` if the block succeeds and removed if it fails.
 
-    Until then only its owner may read it. A target that exists keeps its permissions, and a link keeps pointing to it.
+    Only its owner may read the temporary file. An existing target keeps its permissions, and links to it stay valid.
 
     Args:
-        path: where the output shall go.
+        path: the output file.
         inputs: files, or folders of files, that must not be overwritten.
 
     Returns:
@@ -47,7 +47,7 @@ def atomic(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = ())
     ...     before, target.read_text()
     (False, 'half a ')
     """
-    if str(path).endswith(PART):  # inside a block of its own: whole when that one ends
+    if str(path).endswith(PART):  # within another `atomic` block, which renames the file
         yield Path(path)
         return
     target = check_writable(path, inputs=inputs)
@@ -68,7 +68,7 @@ def atomic(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = ())
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """Give a folder for data larger than memory, which nobody else may read; it vanishes with the block.
+    """Give a private folder for data larger than memory; it is removed at the end of the block.
 
     Returns:
         A context manager that gives the folder.
@@ -82,7 +82,7 @@ def scratch() -> Iterator[Path]:
     _sweep(Path(tempfile.gettempdir()), re.compile(rf"{SCRATCH}\w+"))
     folder, lock = _private_folder()
     remove = partial(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(remove)  # for a generator that is never finished
+    atexit.register(remove)  # if the generator is never finished
     try:
         yield folder
     finally:
@@ -92,15 +92,15 @@ def scratch() -> Iterator[Path]:
 
 
 def check_writable(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = ()) -> Path:
-    """Refuse, before any long work begins, a path that cannot be written.
+    """Refuse a path that cannot be written, before any long work begins.
 
     Args:
-        path: where an output shall go.
-        inputs: what the same command reads. The output must not be one of these files, nor lie in one of these folders
-            and exist.
+        path: the output file.
+        inputs: files and folders that the same command reads. The output must not be one of these files, or an
+            existing file in one of these folders.
 
     Returns:
-        The file that links lead to.
+        The file itself, with links followed.
 
     >>> check_writable("nowhere/scores.csv")
     Traceback (most recent call last):
@@ -126,12 +126,12 @@ def check_writable(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLik
 
 
 def _private_file(target: Path) -> tuple[Path, int]:
-    """Return a new locked file beside the target, and the descriptor that holds the lock."""
+    """Return a new locked file next to the target, and the descriptor that holds the lock."""
     while True:
         path = target.with_name(f".{target.name}.{secrets.token_hex(4)}{PART}")
         lock = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.fstat(lock).st_nlink:  # else swept by another process before it was locked
+        if os.fstat(lock).st_nlink:  # else another process removed it before it was locked
             return path, lock
         os.close(lock)
 
@@ -140,7 +140,7 @@ def _private_folder() -> tuple[Path, int]:
     """Return a new locked folder for temporary files, and the descriptor that holds the lock."""
     while True:
         path = tempfile.mkdtemp(prefix=SCRATCH)
-        with contextlib.suppress(FileNotFoundError):  # swept by another process before it was locked
+        with contextlib.suppress(FileNotFoundError):  # another process removed it before it was locked
             lock = os.open(path, os.O_RDONLY)
             fcntl.flock(lock, fcntl.LOCK_EX)
             if os.fstat(lock).st_nlink:
@@ -149,16 +149,16 @@ def _private_folder() -> tuple[Path, int]:
 
 
 def _mode(target: Path) -> int:
-    """Return the permissions of the file that is there, or those of any new file."""
+    """Return the permissions of the existing file, or those of a new file."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0o077)  # there is no other way to ask for it
+    mask = os.umask(0o077)  # the mask can only be read by setting it
     os.umask(mask)
     return 0o666 & ~mask
 
 
 def _sweep(folder: Path, names: re.Pattern) -> None:
-    """Remove what killed processes left in a folder: what has such a name and no lock."""
+    """Remove what killed processes left in a folder: entries with such a name and without a lock."""
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             if not names.fullmatch(entry.name) or entry.is_symlink():

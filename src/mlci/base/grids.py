@@ -1,7 +1,7 @@
-"""A table of words in three forms: plain text, Markdown and LaTeX.
+"""Format a table of texts as plain text, Markdown and LaTeX.
 
-In come headings, sections of rows and notes, written as a person reads them (ρ², ×10³, ±); out come texts. A cell may
-be the best of its column or the second, which each form shows in its own way.
+Headings, rows and notes are written as people read them (ρ², ×10³, ±). A cell may be marked as the best of its column
+or the second best; each form shows these marks in its own way.
 """
 
 import re
@@ -24,7 +24,7 @@ DIGITS = str.maketrans(RAISED + LOWERED, 2 * "0123456789")
 
 @dataclass(frozen=True)
 class GridCell:
-    """A cell and its place in its column: 1 best, 2 second, 0 any other."""
+    """A cell and its rank in its column: 1 best, 2 second, 0 any other."""
 
     text: str
     place: int = 0
@@ -32,7 +32,7 @@ class GridCell:
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows under a heading; an empty heading is not shown. A row is its name and its entries."""
+    """Rows under a heading; an empty heading is not shown. A row is a name and cells."""
 
     heading: str
     rows: tuple[tuple[str, tuple[GridCell, ...]], ...]
@@ -40,7 +40,7 @@ class RowGroup:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: its file's name, its title, the heads of all columns, and what stands below it."""
+    """A table: the name of its file, its title, the headings of all columns, its sections, and the notes below it."""
 
     name: str
     title: str
@@ -57,9 +57,9 @@ def grid(name: str, title: str, heads: Iterable[str], rows: Iterable[Iterable[st
     """Return a table without sections or ranks.
 
     Args:
-        name: of its file.
-        title: what stands above it.
-        heads: of all columns.
+        name: the name of its file.
+        title: the title above it.
+        heads: the headings of all columns.
         rows: the cells of each row; the first is the name of the row.
         *notes: sentences below the table.
 
@@ -143,7 +143,7 @@ FORMS: dict[str, Callable[[Grid], str]] = {"txt": as_text, "md": as_markdown, "t
 
 
 def files_of(table: Grid) -> dict[str, str]:
-    """Return a table's three files: what each is called, and its text.
+    """Return the texts of a table's three files, by name.
 
     >>> list(files_of(grid("sizes", "Sizes", ["split", "admissions"], [["train", "70"]])))
     ['sizes.txt', 'sizes.md', 'sizes.tex']
@@ -152,10 +152,10 @@ def files_of(table: Grid) -> dict[str, str]:
 
 
 def write(folder: Path, files: dict[str, str]) -> list[Path]:
-    """Write texts into a folder, each whole or not at all.
+    """Write texts into a folder; each file is written completely or not at all.
 
     Args:
-        folder: where to.
+        folder: the folder.
         files: the text of each file, by name.
 
     Returns:
@@ -173,7 +173,7 @@ def write(folder: Path, files: dict[str, str]) -> list[Path]:
 
 
 def power(exponent: int) -> str:
-    """Return a scaling by ten to the `exponent`, as the head of a column shows it.
+    """Return a factor of ten to the `exponent`, as the heading of a column shows it.
 
     >>> power(3)
     '×10³'
@@ -194,7 +194,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    """Escape what LaTeX reads as commands; neighbouring pieces of mathematics become one."""
+    """Escape characters that LaTeX reads as commands; join adjacent pieces of mathematics."""
     text = text.translate(str.maketrans(SIGNS))
     for sign, digits in (("^", RAISED), ("_", LOWERED)):
         text = re.sub(f"[{digits}]+", lambda found, sign=sign: f"${sign}{{{found[0].translate(DIGITS)}}}$", text)

@@ -1,6 +1,6 @@
-"""Hide a library that a process does not need, so that other libraries do not import it on the way.
+"""Hide a library that a process does not need, so that other libraries do not import it.
 
-Only for a process of its own: a library that looked for the hidden one in vain may remember that.
+For separate processes only: a library that did not find the hidden one may remember this.
 """
 
 import sys
@@ -30,7 +30,7 @@ def hide(name: str) -> None:
 
 
 def reveal() -> None:
-    """Let everything be found again: for libraries that cannot bear it, such as torch.
+    """Make everything importable again, for libraries that fail otherwise, such as torch.
 
     >>> hide("turtledemo")
     >>> reveal()

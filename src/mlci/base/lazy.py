@@ -1,7 +1,8 @@
-"""A property that is computed once for each object; threads that ask different objects do not wait for each other.
+"""A cached property without a lock.
 
-`functools.cached_property` of Python 3.11 holds one lock for all objects of a class. Two threads that ask one object at
-the same time both compute here, and either answer is kept.
+`functools.cached_property` of Python 3.11 holds one lock for all objects of a class, so that threads with different
+objects wait for each other. Here, two threads that read the property of the same object at the same time both compute
+it, and one of the results is kept.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 else:
 
     class lazy_property:
-        """Compute a property when it is first asked for, and keep it.
+        """Compute a property when it is first read, and keep it.
 
         >>> class Sum:
         ...     @lazy_property

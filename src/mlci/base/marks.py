@@ -1,4 +1,4 @@
-"""How many of the whole numbers that lie close together are distinct: a mark for each is faster than any set."""
+"""Count distinct whole numbers in a narrow range with a Boolean array, which is faster than any set."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 
 def count_marked(parts: "Iterable[pa.Array | pa.ChunkedArray]", least: int, most: int) -> int:
-    """Count the distinct numbers.
+    """Count distinct numbers.
 
     Args:
         parts: arrays of whole numbers without nulls.
-        least: of all numbers.
-        most: likewise, below 2**63.
+        least: the least of all numbers.
+        most: the largest of all numbers, below 2**63.
 
     Returns:
-        How many there are.
+        The number of distinct numbers.
 
     >>> import pyarrow as pa
     >>> count_marked([pa.array([7, 9]), pa.array([7])], 7, 9)

@@ -1,23 +1,22 @@
-"""The registry of outcomes: what a column of the cohort is called in headings, in sentences, and after a percentage.
+"""The registry of outcomes: how a column of the cohort is named in headings, in sentences, and after a percentage.
 
-The names of the recipes are here too, for code that needs them without their settings (`mlci.config`).
-
-A name comes in, words go out. An outcome that stands in `OUTCOMES` has words of its own; any other column is shown by
-its name, so that a person's own outcomes read well too. (Metrics have their registry in `mlci.measures.registry`.)
+An outcome in `OUTCOMES` has words of its own; the words of any other column are made from its name, so that a user's
+own outcomes read well too. The names of the recipes are here as well, for code that needs them without their settings
+(`mlci.config`). The registry of metrics is `mlci.measures.registry`.
 """
 
 from dataclasses import dataclass
 
 RECIPES = ("table", "deep", "paper")
-FORMER_RECIPES = {"mlci": "deep"}  # names that 0.1 gave them
+FORMER_RECIPES = {"mlci": "deep"}  # name in version 0.1 -> present name
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The words of one outcome.
 
-    `name` is its column in the cohort, `label` its heading, `phrase` what happened to the admissions that have it, as
-    read after a percentage: "12% died in hospital".
+    `name` is its column in the cohort, `label` its heading, and `phrase` completes a percentage of admissions: "12%
+    died in hospital".
     """
 
     name: str
@@ -41,7 +40,7 @@ OUTCOMES = {
 
 
 def outcome(name: str) -> Outcome:
-    """Return the words of the outcome `name`; where it is not registered, they are made from the name.
+    """Return the words of the outcome `name`; if it is not registered, they are made from the name.
 
     >>> outcome("readmission_30d").phrase
     'were readmitted within 30 days'
@@ -67,7 +66,7 @@ def label(name: str) -> str:
 
 
 def words(name: str) -> str:
-    """Return a column's name as it stands inside a sentence: an abbreviation keeps its capitals, others begin small.
+    """Return a column's name for the middle of a sentence, in small letters except for abbreviations.
 
     >>> words("mortality"), words("icu_transfer")
     ('in-hospital mortality', 'ICU transfer')
@@ -77,7 +76,7 @@ def words(name: str) -> str:
 
 
 def phrase(name: str) -> str:
-    """Return what happened to the admissions with the outcome `name`, to be read after a percentage.
+    """Return the words for the outcome `name` that complete a percentage of admissions.
 
     >>> f"12% {phrase('mortality')}"
     '12% died in hospital'
@@ -86,7 +85,7 @@ def phrase(name: str) -> str:
 
 
 def cell(value: str | int | float | None) -> str:
-    """Return the `value` of a table's cell as text: whole numbers with commas, others with 4 digits, a dash for None.
+    """Return the `value` of a table's cell as text: whole numbers with commas, others with 4 digits, None as a dash.
 
     >>> cell(12345), cell(0.123456), cell(None)
     ('12,345', '0.1235', '–')

@@ -1,21 +1,21 @@
-"""Numbers that are nearly in order become sorted, at a tenth of what sorting them anew costs.
+"""Sort numbers that are nearly in order, at a tenth of the cost of a full sort.
 
-In come whole numbers in short runs, each run above the one before: the tokens of one admission after another. Sorting
-windows of them, and then the windows between these, is enough. Windows are so small that a processor sorts one without
-a turn; NumPy's sort of long arrays takes longer, on some processors (AMD's Zen 4) sixteen times.
+The numbers are whole and come in short runs, each run above the one before: the tokens of one admission after another.
+It is enough to sort windows of them, and then windows that overlap these. NumPy sorts such small windows without
+branches; its sort of long arrays takes longer, on some processors (AMD's Zen 4) sixteen times.
 """
 
 import numpy as np
 
-WINDOW = 128  # numbers; at least twice as many as a run has
+WINDOW = 128  # the least size of a window, in numbers; a window is at least twice as long as a run
 
 
 def sort_runs(keys: np.ndarray, longest: int) -> np.ndarray:
-    """Return sorted numbers that stand in runs, of which each is above the one before.
+    """Return the sorted numbers of runs, each of which is above the one before.
 
     Args:
         keys: whole numbers.
-        longest: how many a run has at most.
+        longest: the largest length of a run.
 
     >>> sort_runs(np.array([2, 1, 0, 5, 4, 9], dtype=np.uint32), 3)
     array([0, 1, 2, 4, 5, 9], dtype=uint32)
@@ -24,6 +24,6 @@ def sort_runs(keys: np.ndarray, longest: int) -> np.ndarray:
     many = len(keys)
     found = np.full(many + -many % (2 * half), np.iinfo(keys.dtype).max, dtype=keys.dtype)
     found[:many] = keys
-    for windows in (found, found[half:-half]):  # a run that one of them cuts lies within one of the others
+    for windows in (found, found[half:-half]):  # a run that one set of windows cuts is within a window of the other
         windows.reshape(-1, 2 * half).sort(axis=1)
     return found[:many]

@@ -1,26 +1,26 @@
-"""Former file formats and names, still understood for a while: a warning of one sentence says what to do instead."""
+"""Warn about former file formats and names, which are still understood; the warning says what to do instead."""
 
 import warnings
 
-LAST = "0.3"  # the version that understands all of it
+LAST = "0.3"  # the last version that understands them
 
 
 class OutdatedWarning(FutureWarning):
-    """Something is understood today and will not be after `LAST`."""
+    """Something is understood now, but not in versions after `LAST`."""
 
 
 def outdated(thing: str, instead: str, *, stacklevel: int = 2) -> None:
-    """Warn that something will not be understood for ever.
+    """Warn that something is outdated.
 
     Args:
-        thing: as the person knows it.
+        thing: what is outdated, in the user's words.
         instead: what to do.
-        stacklevel: as `warnings.warn` takes it, counted from the caller.
+        stacklevel: as in `warnings.warn`, counted from the caller.
 
-    >>> with warnings.catch_warnings(record=True) as told:
+    >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
     ...     outdated("the recipe mlci", "it is now called deep")
-    >>> str(told[0].message)
+    >>> str(caught[0].message)
     'the recipe mlci is outdated and understood up to version 0.3: it is now called deep.'
     """
     sentence = f"{thing} is outdated and understood up to version {LAST}: {instead}."

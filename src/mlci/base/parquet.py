@@ -1,4 +1,4 @@
-"""Parquet with checksums: a flipped bit in a page that was written here is an error, never another number."""
+"""Read and write Parquet with checksums, so that a flipped bit in a page raises an error."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-WRITTEN = {"write_page_checksum": True}  # for whatever writes page by page
+WRITTEN = {"write_page_checksum": True}  # options of every Parquet writer
 KIND = "a Parquet file"
-MOST_CELL, FEW_BYTES = 1_000, 16 << 20  # a larger column chunk must not hold longer cells on the average
+MOST_CELL, FEW_BYTES = 1_000, 16 << 20  # most characters per cell, on average, in a column chunk of more bytes
 
-WEIGHTS = "outcome_weights"  # metadata of a file of scores: by which weights of outcomes its cutoff was chosen
+WEIGHTS = "outcome_weights"  # metadata key in a file of scores: the weights of outcomes behind its cutoff
 
 
 def write_parquet(table: "pa.Table", path: str | Path, **options: Any) -> None:
@@ -41,7 +41,7 @@ def read_parquet(path: str | Path) -> "pa.Table":
     """Read a table whole, and verify its checksums.
 
     Args:
-        path: the file; one that is damaged, or has two columns of one name, is an `InputError`.
+        path: the file. A damaged file, or one with two columns of the same name, raises an `InputError`.
 
     Returns:
         An Arrow table.
@@ -58,9 +58,8 @@ def open_parquet(path: str | Path, **options: Any) -> "pq.ParquetFile":
     """Open a file to be read in parts; checksums are verified as each part is read.
 
     Args:
-        path: the file; one that has two columns of one name, or cells so long that they would fill the memory, is an
-            `InputError`.
-        **options: those of `pyarrow.parquet.ParquetFile`.
+        path: the file. Two columns of the same name, or cells that are too long for memory, raise an `InputError`.
+        **options: options of `pyarrow.parquet.ParquetFile`.
 
     Returns:
         The open file.
@@ -94,11 +93,11 @@ def plain(table: "pa.Table", where: str, names: Sequence[str]) -> "pa.Table":
 
     Args:
         table: an Arrow table.
-        where: what messages call it.
+        where: its name in messages.
         names: the columns to decode.
 
     Returns:
-        The table; a text of more than `MOST_CELL` characters in any dictionary is an `InputError`.
+        The table. A text of more than `MOST_CELL` characters in any dictionary raises an `InputError`.
 
     >>> import pyarrow as pa
     >>> encoded = pa.table({"code": pa.array(["I509", "I509"]).dictionary_encode()})
@@ -126,7 +125,7 @@ def _too_long(where: str | Path, name: str) -> InputError:
 
 
 def _swollen(metadata: "pq.FileMetaData") -> str | None:
-    """Return the first column of which a few cells would fill the memory: a small file can hold gigabytes."""
+    """Return the first column with cells so long that they may fill the memory: a small file can hold gigabytes."""
     for group in range(metadata.num_row_groups):
         for place in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(place)

@@ -1,8 +1,8 @@
-"""A line through knots, piece by piece, at very many places: the bits of `numpy.interp` in a third of its time.
+"""Piecewise linear interpolation at very many places: bit-for-bit the result of `numpy.interp` in a third of its time.
 
-In come knots, the height at each, and places; out come heights. `numpy.interp` halves a thousand knots ten times for
-each place, and a processor guesses half of these turns wrongly. Here the range is cut into even cells, a place's cell
-tells how many knots lie before it, and the few within it are counted without a turn.
+For a thousand knots, `numpy.interp` makes ten bisections per place, and the processor mispredicts half of these
+branches. Here the range is divided into cells of equal width. A place's cell gives the number of knots before it, and
+the few knots within the cell are counted without branches.
 """
 
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from functools import cached_property
 import numpy as np
 
 CELLS = 4096
-MANY = 10_000  # places from which the cells are worth being made
-ROWS = 16_384  # worked on at once: what a core's cache holds
+MANY = 10_000  # the least number of places for which the cells pay off
+ROWS = 16_384  # places that are computed at once: they fit in a core's cache
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Heights at ascending knots, linear between them and constant beyond the ends.
+    """A function given by its heights at ascending knots, linear between them and constant beyond the ends.
 
     >>> Pieces(np.array([0.0, 1.0, 3.0]), np.array([0.0, 50.0, 100.0]))(np.array([-1.0, 0.5, 2.0, 9.0]))
     array([  0.,  25.,  75., 100.])
@@ -27,7 +27,7 @@ class Pieces:
     heights: np.ndarray
 
     def __call__(self, places: np.ndarray) -> np.ndarray:
-        if np.size(places) < MANY or not np.isfinite(places).all():  # of a single place too
+        if np.size(places) < MANY or not np.isfinite(places).all():  # a single number too
             return np.interp(places, self.knots, self.heights)
         return np.concatenate([self._of(places[start : start + ROWS]) for start in range(0, len(places), ROWS)])
 
@@ -42,7 +42,7 @@ class Pieces:
         return found
 
     def _cell(self, places: np.ndarray) -> np.ndarray:
-        """Return the cell of each place; a place that is no lower has no lower cell, however numbers are rounded."""
+        """Return the cell of each place; it is monotone in the place, however numbers are rounded."""
         low, high = self.knots[0], self.knots[-1]
         cell = places - low
         cell *= CELLS / (high - low) if high > low else 0.0
@@ -50,7 +50,7 @@ class Pieces:
 
     @cached_property
     def _cells(self) -> tuple[np.ndarray, list[int], np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Knots before each cell, steps that count those within it, knots to compare with, and the pieces."""
+        """The number of knots before each cell, the steps that count knots within it, padded knots, and the pieces."""
         cells, widths = self._cell(self.knots), np.diff(self.knots)
         most = int(np.bincount(cells).max())
         slopes = np.divide(np.diff(self.heights), widths, out=np.zeros_like(widths), where=widths > 0)

@@ -1,4 +1,4 @@
-"""What other packages add: an entry point of the group `mlci.sources` or `mlci.models` in their `pyproject.toml`.
+"""Load sources and models of other packages, which register entry points in their `pyproject.toml`.
 
 [project.entry-points."mlci.sources"]
 ward = "wardpackage.source"            # a module with `read`, as those of mlci.sources
@@ -20,7 +20,7 @@ def plugins(group: str) -> dict[str, ModuleType]:
         group: `mlci.sources` or `mlci.models`.
 
     Returns:
-        The modules by name; one that cannot be loaded is an `InputError`.
+        The modules by name. A module that cannot be loaded raises an `InputError`.
 
     >>> plugins("mlci.nothing")
     {}
@@ -29,7 +29,7 @@ def plugins(group: str) -> dict[str, ModuleType]:
     for point in entry_points(group=group):
         try:
             found[point.name] = point.load()
-        except Exception as error:  # importing runs a stranger's code, which may raise anything
+        except Exception as error:  # an import runs other people's code, which may raise anything
             raise InputError(
                 f"{group}: {point.name} ({point.value}) cannot be loaded ({type(error).__name__})."
             ) from error

@@ -1,4 +1,4 @@
-"""The paper's split rule: a key always falls on the same side, on every machine, whatever other keys there are."""
+"""The paper's rule for splits: the part of a key depends on the key alone, on every machine."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -9,10 +9,10 @@ PARTS = 10_000
 
 
 def md5_split(keys: Iterable[str], proportions: Sequence[float]) -> np.ndarray:
-    """Return for each key which part of a split it falls in, as a number from 0.
+    """Return the part of a split to which each key belongs, as a number from 0.
 
-    The MD5 of the key's text, as an integer modulo 10,000, is cut at the proportions. A cohort is cut so into training,
-    validation and test (0.7, 0.1, 0.2), with the decimal text of the patient's number as key.
+    The MD5 of the key's text, as an integer modulo 10,000, is compared with the cumulative proportions. A cohort is
+    divided in this way into training, validation and test (0.7, 0.1, 0.2), with the patient's number as text as key.
 
     Args:
         keys: texts.

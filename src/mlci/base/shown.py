@@ -1,4 +1,4 @@
-"""Small tables for a person who looks: plain text for a terminal, HTML for a notebook."""
+"""Display small tables: as plain text in a terminal, as HTML in a notebook."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -33,19 +33,19 @@ def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = (), capti
     Args:
         rows: the cells of each row.
         head: names of the columns, if any.
-        caption: what stands above it.
+        caption: the text above the table.
 
     >>> html_table([["a < b", 1]], ["", "n"])
     '<table><thead><tr><th></th><th>n</th></tr></thead><tbody><tr><td>a &lt; b</td><td>1</td></tr></tbody></table>'
     """
     top = f"<thead><tr>{''.join(f'<th>{escape(str(cell))}</th>' for cell in head)}</tr></thead>" if head else ""
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
-    said = f'<caption style="text-align:left">{escape(caption)}</caption>' if caption else ""
-    return f"<table>{said}{top}<tbody>{body}</tbody></table>"
+    title = f'<caption style="text-align:left">{escape(caption)}</caption>' if caption else ""
+    return f"<table>{title}{top}<tbody>{body}</tbody></table>"
 
 
 class Shown(ABC):
-    """A result that is shown as a table, in a terminal and in a notebook."""
+    """A result that is displayed as a table, in a terminal and in a notebook."""
 
     @abstractmethod
     def cells(self) -> tuple[list[str], list[list[str]]]:

@@ -1,4 +1,4 @@
-"""Cells that a spreadsheet would run: a text that begins like a formula gets a mark that makes it text again."""
+"""Prevent spreadsheets from running text that looks like a formula."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ FORMULA = "=+-@\t\r"
 
 
 def defused(values: Any) -> Any:
-    """Return the `values` with an apostrophe before each text that a spreadsheet would take for a formula.
+    """Return the `values` with an apostrophe before each text that a spreadsheet would run as a formula.
 
     >>> list(defused(["=HYPERLINK(A1)", "-5", "I50.9", 17]))
     ["'=HYPERLINK(A1)", "'-5", 'I50.9', 17]

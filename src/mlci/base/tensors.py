@@ -1,7 +1,7 @@
-"""Arrays and facts in one safetensors file, with a checksum over both; reading one never runs anything.
+"""Write arrays and facts to a safetensors file with a checksum over both, and read them without running any code.
 
-Model files, checkpoints and fitted baselines are such files. Each keeps its facts, as JSON, under one key of the
-header. What is damaged, foreign, too large or not a file at all is refused in one sentence.
+Model files, checkpoints and fitted baselines are such files. The facts are JSON under one key of the header. A file
+that is damaged, of another program or too large raises an error of one sentence.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ import numpy as np
 from mlci.base.errors import InputError, name_of, reading
 from mlci.base.files import atomic
 
-MOST_HEADER = 16 << 20  # bytes; the largest honest one has about two million
+MOST_HEADER = 16 << 20  # bytes; the largest real header has about two million
 
 
 def write_tensors(path: str | Path, arrays: Mapping[str, np.ndarray], *, key: str, facts: Any) -> None:
-    """Write a file of arrays and facts, whole or not at all.
+    """Write a file of arrays and facts, completely or not at all.
 
     Args:
         path: the file to write.
-        arrays: by name.
-        key: where the header keeps the facts.
-        facts: what JSON can say, without NaN.
+        arrays: the arrays by name.
+        key: the key of the facts in the header.
+        facts: values that JSON can hold, without NaN.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +43,7 @@ def write_tensors(path: str | Path, arrays: Mapping[str, np.ndarray], *, key: st
         )
     ordered = {name: np.asarray(arrays[name], order="C") for name in sorted(arrays)}
     with atomic(path) as temporary:
-        # Not save_file: killed, it would leave a temporary file of its own.
+        # Not save_file: if killed, it would leave a temporary file of its own.
         temporary.write_bytes(save(ordered, metadata={key: header}))
 
 
@@ -51,9 +51,9 @@ def read_tensors(path: str | Path, *, key: str, kind: str) -> tuple[Any, dict[st
     """Read the facts and the arrays of a file.
 
     Args:
-        path: the file; one that is damaged, too large in its header or of another program is an `InputError`.
-        key: where its header keeps the facts.
-        kind: what the file should be, for messages: "a model file; `mlci fit` makes one".
+        path: the file. A damaged file, a file of another program or too large a header raises an `InputError`.
+        key: the key of the facts in the header.
+        kind: the expected kind of file, for messages: "a model file; `mlci fit` makes one".
 
     Returns:
         The facts, and the arrays by name.
@@ -84,7 +84,7 @@ def read_tensors(path: str | Path, *, key: str, kind: str) -> tuple[Any, dict[st
 
 
 def refuse_constant(name: str) -> NoReturn:
-    """Refuse NaN and Infinity, which are no JSON; made for `parse_constant` of `json.loads`.
+    """Refuse NaN and Infinity, which are not JSON; for `parse_constant` of `json.loads`.
 
     Args:
         name: the constant that was read.
@@ -100,8 +100,8 @@ def digest(facts: Any, arrays: Mapping[str, np.ndarray]) -> str:
     """Compute a checksum of facts and arrays together.
 
     Args:
-        facts: what JSON can say.
-        arrays: by name; values, types and shapes all count.
+        facts: values that JSON can hold.
+        arrays: the arrays by name; values, types and shapes all count.
 
     Returns:
         A SHA-256 as 64 hexadecimal digits.

@@ -1,8 +1,8 @@
-"""Threads that nobody waits for once their work is not wanted any more.
+"""A pool of threads that drops its work when the user stops the program.
 
-A pool of `concurrent.futures` finishes all it was given, even where the person who asked has pressed Ctrl-C; and Python
-joins its threads once more before it ends. Here what has not begun is dropped, and the command line (`mlci.cli.main`)
-ends its process without waiting for the rest.
+A pool of `concurrent.futures` finishes all its work, even after Ctrl-C, and Python waits for its threads again before
+it ends. Here, work that has not begun is dropped, and the command line (`mlci.cli.main`) ends its process without
+waiting for the rest.
 """
 
 import contextlib
@@ -13,14 +13,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-MOST = 8  # threads beyond which shared memory, not processors, is the limit
+MOST = 8  # with more threads, memory bandwidth is the limit
 T = TypeVar("T")
-_here = threading.local()  # .pool: the one for all processors that this thread belongs to
+_here = threading.local()  # .pool: the pool for all processors to which this thread belongs
 
 
 @dataclass(frozen=True)
 class Crew:
-    """Threads that take work in the order in which it is handed out.
+    """A pool of threads that takes work in the order of submission.
 
     >>> with threads(2) as pool:
     ...     pool.submit(abs, -1).result()
@@ -30,11 +30,11 @@ class Crew:
     executor: ThreadPoolExecutor
 
     def submit(self, work: Callable[..., T], *given: Any, **named: Any) -> Future[T]:
-        """Return the future of some `work` with what it is `given`, by place or by name (`named`)."""
+        """Return the future of a call of `work` with these arguments, by position (`given`) or by name (`named`)."""
         return self.executor.submit(work, *given, **named)
 
     def map(self, work: Callable[..., T], *items: Iterable[Any]) -> list[T]:
-        """Return what `work` makes of all `items`; a thread of the pool that asks does what no other has begun.
+        """Return `work` of all `items`; if the caller is a thread of the pool, it does what no other has begun.
 
         >>> with threads(2) as pool:
         ...     pool.map(abs, [-1, 2])
@@ -51,11 +51,11 @@ class Crew:
 
 @contextlib.contextmanager
 def threads(number: int | None = None) -> Iterator[Crew]:
-    """Give a pool of threads; a block that ends well waits for them, one that ends by an error or a stop does not.
+    """Give a pool of threads; the end of the block waits for them, unless it ends with an error or a stop.
 
     Args:
-        number: of threads; by default one for each processor, 8 at most. A thread of such a pool that asks for one is
-            given its own pool: more threads than processors would wrest Python's lock from each other.
+        number: the number of threads; by default one for each processor, up to 8. A thread of such a pool that asks
+            for a pool gets the pool that it belongs to: more threads than processors would contend for the GIL.
 
     Returns:
         A context manager that gives the pool.
@@ -67,8 +67,8 @@ def threads(number: int | None = None) -> Iterator[Crew]:
     if number is None and hasattr(_here, "pool"):
         yield _here.pool
         return
-    belong = None if number else lambda: setattr(_here, "pool", pool)
-    pool = Crew(ThreadPoolExecutor(number or min(MOST, os.cpu_count() or 1), initializer=belong))
+    initializer = None if number else lambda: setattr(_here, "pool", pool)
+    pool = Crew(ThreadPoolExecutor(number or min(MOST, os.cpu_count() or 1), initializer=initializer))
     try:
         yield pool
     except BaseException:

@@ -1,9 +1,8 @@
-"""Workbooks before they are opened: how much they hold once unpacked, and how far apart their cells lie.
+"""Check the size of a workbook before it is opened.
 
-A workbook is an archive, so a small file may hold a huge one; and its reader lays cells out as a rectangle, so that two
-cells in opposite corners of a sheet take as much memory as a full sheet. In comes the name of a file; what would take
-more than a workbook may is an error before the reader sees it. Everything is counted: what the file says of its own
-size is not trusted.
+A workbook is an archive, so a small file may hold a huge one. Its reader stores cells as a rectangle, so that two cells
+in opposite corners of a sheet take as much memory as a full sheet. A workbook that would take too much memory raises an
+error before it is read. Sizes are counted, because those stated in the file cannot be trusted.
 """
 
 import zipfile
@@ -16,15 +15,15 @@ from xml.parsers import expat
 
 from mlci.base.errors import InputError, reading
 
-MOST_UNPACKED = 500_000_000  # bytes, and characters of all cells together
-MOST_CELLS = 20_000_000  # of the rectangle around a sheet's cells
-MOST_EMPTY = 1_000_000  # cells of a rectangle of which few are filled
-FILLED = 30  # one cell in so many, beyond that
-LONGEST = 32_767  # characters of a cell, by Excel's own rule
-BLOCK = 1 << 18  # bytes, more than such a cell takes however it is written
+MOST_UNPACKED = 500_000_000  # the most bytes unpacked, and the most characters in all cells
+MOST_CELLS = 20_000_000  # the most cells of the rectangle around a sheet's cells
+MOST_EMPTY = 1_000_000  # rectangles of more cells need at least one filled cell in FILLED
+FILLED = 30
+LONGEST = 32_767  # the most characters of a cell, as in Excel
+BLOCK = 1 << 18  # bytes read at once; more than any cell of that length takes
 STRINGS = "xl/sharedStrings.xml"
 WRITTEN_IN_XML = (".xml", ".rels", ".vml")
-CELLS = b"sheetData"  # the element that holds them
+CELLS = b"sheetData"  # the element that holds cells
 
 
 def check_workbook(path: Path, where: str) -> None:
@@ -32,7 +31,7 @@ def check_workbook(path: Path, where: str) -> None:
 
     Args:
         path: the file.
-        where: as messages call it.
+        where: its name in messages.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -47,7 +46,7 @@ def check_workbook(path: Path, where: str) -> None:
             _check(archive, where)
     except InputError:
         raise
-    except (ValueError, LookupError, RuntimeError):  # a number that is none, an unknown encoding, a password
+    except (ValueError, LookupError, RuntimeError):  # an invalid number, an unknown encoding, a password
         raise InputError(
             f"{where}: is not a workbook that can be read: it is damaged, locked, or of another kind."
         ) from None
@@ -62,12 +61,12 @@ def _check(archive: zipfile.ZipFile, where: str) -> None:
         unpacked += _read(archive, part, found, where, most=MOST_UNPACKED - unpacked)
         if isinstance(found, _Sheet):
             found.check(where)
-            if found.refers * max(lengths, default=0) > MOST_UNPACKED:  # perhaps: each cell holds its text anew
+            if found.refers * max(lengths, default=0) > MOST_UNPACKED:  # too large if every cell has the longest text
                 _read(archive, part, _References(lengths, where), where, most=MOST_UNPACKED)
 
 
 def _read(archive: zipfile.ZipFile, part: zipfile.ZipInfo, found: Any, where: str, *, most: int) -> int:
-    """Hand the elements and texts of a part to `found`; how many bytes it has."""
+    """Pass the elements and texts of a part to `found`; return its size in bytes."""
     unpacked, end = 0, b""
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.CharacterDataHandler = found.start, getattr(found, "text", None)
@@ -79,21 +78,21 @@ def _read(archive: zipfile.ZipFile, part: zipfile.ZipInfo, found: Any, where: st
             if b"<" not in block and len(block) == BLOCK:
                 raise InputError(f"{where}: holds a text of more than {LONGEST:,} characters; save the table as CSV.")
             parser.Parse(block)
-        elif CELLS in end + block:  # a sheet that passes for a picture
+        elif CELLS in end + block:  # a sheet under the name of a picture
             raise zipfile.BadZipFile
         end = block[-len(CELLS) :]
     return unpacked
 
 
 def _blocks(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> Iterator[bytes]:
-    part.file_size = MOST_UNPACKED + BLOCK  # the stream ends where its content does, not where it says
+    part.file_size = MOST_UNPACKED + BLOCK  # read to the end of the content, not to the size that the file states
     with archive.open(part) as stream:
         while block := stream.read(BLOCK):
             yield block
 
 
 class _Strings:
-    """The texts that cells refer to by number, each with its length."""
+    """The lengths of the texts that cells refer to by number."""
 
     def __init__(self, lengths: list[int]) -> None:
         self.lengths = lengths
@@ -108,11 +107,11 @@ class _Strings:
 
 
 class _Sheet:
-    """The cells of a sheet: how many, how far right and down, and how many refer to a text."""
+    """The cells of a sheet: their number, their rows and columns, and how many refer to a text."""
 
     def __init__(self) -> None:
         self.cells = self.refers = self.row = self.unnamed = self.most_unnamed = 0
-        self.rows, self.columns = {"0"}, {""}  # as they are written: each is made a number once
+        self.rows, self.columns = {"0"}, {""}  # as text, so that each is converted only once
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         if name == "v":
@@ -140,7 +139,7 @@ class _Sheet:
 
 
 class _References:
-    """How much text the cells of a sheet have that refer to one."""
+    """The number of characters in the cells of a sheet that refer to a text."""
 
     def __init__(self, lengths: list[int], where: str) -> None:
         self.lengths, self.where = lengths, where

@@ -1,6 +1,6 @@
-"""What the ICD tables have against recorded codes: distinct codes and how often each came in, counts and findings out.
+"""Compare recorded codes with the ICD tables, and report those that are not valid.
 
-Nothing is guessed and nothing changed: a code that is no code as it stands is named with what it looks like.
+Codes are not changed. A finding names an invalid code and says what it looks like.
 """
 
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Audit:
-    """How many recorded codes there are of one ICD version, and how many of them look wrong."""
+    """Numbers of recorded codes of one ICD version: all, and those that look wrong."""
 
     version: int
     codes: int
-    unknown: int  # in no ICD table of that version, neither as a code nor as a heading of finer codes
-    other: int  # of these, in the table of the other version
-    zeros: int  # written without a leading zero
+    unknown: int  # codes that the table of this version lacks, as a code and as a heading of finer codes
+    other: int  # unknown codes that the table of the other version has
+    zeros: int  # codes that lack a leading zero
 
     @property
     def share(self) -> str:
@@ -40,19 +40,19 @@ class Audit:
 
     @property
     def warnings(self) -> list[str]:
-        """Said if at least one code in twenty looks so: single slips are no sign of a wrong column."""
-        said = []
+        """Sentences on kinds of errors that at least one code in twenty has; fewer may be single slips."""
+        found = []
         if self.other * 20 >= self.codes:
-            said.append(
+            found.append(
                 f"{self.other:,} of {self.codes:,} codes said to be ICD-{self.version} are in the table of "
                 f"ICD-{OTHER[self.version]} alone; is the ICD version right?"
             )
         if self.zeros * 20 >= self.codes:
-            said.append(
+            found.append(
                 f"{self.zeros:,} of {self.codes:,} ICD-{self.version} codes lack a leading zero (38.9 for 038.9), as "
-                "if a spreadsheet had eaten it; they are taken as they stand (--restore-zeros puts it back)."
+                "if a spreadsheet had dropped it; they are read as they are (--restore-zeros restores the zeros)."
             )
-        return said
+        return found
 
 
 def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Audit:
@@ -62,10 +62,10 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
         codes: distinct normalised codes, an Arrow array.
         counts: how often each was recorded.
         version: 9 or 10.
-        short: recorded codes that had too few digits before their dot.
+        short: the number of recorded codes with too few digits before the dot.
 
     Returns:
-        How many codes there are, how many are in no table, in the other version's alone, or lost a zero.
+        The numbers of codes: all, unknown ones, those of the other version, and those that lost a zero.
 
     >>> import pyarrow as pa
     >>> report = audit(pa.array(["I509", "4280"]), np.array([3, 1]), 10)
@@ -73,25 +73,25 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
     (4, 1, 1)
     """
     unknown = ~icd.known(codes, version)
-    if unknown.any():  # headings and the other version's table are made for these alone
+    if unknown.any():  # headings and the other version's table are looked up for these alone
         unknown[unknown] = ~zeros.heading(codes.filter(unknown), version)
     stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
     other = unknown & ~stripped
     if other.any():
         other[other] = _of_other(codes.filter(other), version)
-    # A short code without its dot may look like one that was stripped: count it once.
-    eaten = max(int(counts[stripped].sum()), short)
-    return Audit(version, int(counts.sum()), int(counts[unknown].sum()), int(counts[other].sum()), eaten)
+    # A code with too few digits may also be among the stripped ones: do not count it twice.
+    without_zero = max(int(counts[stripped].sum()), short)
+    return Audit(version, int(counts.sum()), int(counts[unknown].sum()), int(counts[other].sum()), without_zero)
 
 
 def _of_other(codes: Any, version: int) -> np.ndarray:
-    """Return whether each code is one, or a heading, of the other ICD version."""
+    """Return whether each code is a code or a heading of the other ICD version."""
     return icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version])
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A code that is no code as it stands, or was none in its year: of which kind (`KINDS`), and how often it came."""
+    """An invalid code, what is wrong with it (a key of `KINDS`), and how often it was recorded."""
 
     version: int
     code: str
@@ -100,15 +100,15 @@ class Finding:
 
 
 def findings(codes: Any, counts: np.ndarray, version: int) -> Iterator[Finding]:
-    """Name the codes that are no codes as they stand.
+    """Find the codes that are not valid.
 
     Args:
         codes: distinct normalised codes, an Arrow array.
-        counts: how often each was recorded; one that was not is passed over.
+        counts: how often each was recorded; codes that were not recorded are skipped.
         version: 9 or 10.
 
     Returns:
-        An iterator over findings, in the order of the codes; each code has one, the first kind that fits.
+        An iterator over findings, in the order of the codes; each code has one finding, of the first kind that fits.
 
     >>> import pyarrow as pa
     >>> codes = pa.array(["I509", "I50", "4280", "I5099", "QQQ", "U099"])
@@ -137,10 +137,10 @@ def findings(codes: Any, counts: np.ndarray, version: int) -> Iterator[Finding]:
 
 
 def out_of_year(seen: years.ByYear) -> Iterator[Finding]:
-    """Name the codes that were recorded in a year in which they were not valid.
+    """Find the codes that were recorded in a year in which they were not valid.
 
     Args:
-        seen: codes by year; those in no table are passed over, since they are findings already.
+        seen: codes by year; those in no table are skipped, because they are findings already.
 
     Returns:
         An iterator over findings of the kind `year`.

@@ -1,7 +1,7 @@
-"""Three-character categories of codes in clinical words.
+"""Name the three-character categories of codes in clinical words.
 
-A category and its ICD version come in, a short name goes out. ICD-10-CM names its categories itself; the ICD-9-CM table
-has codes alone, so its common categories are named in `data/icd9_categories.csv`.
+ICD-10-CM has names for its categories. The ICD-9-CM table has codes only, so `data/icd9_categories.csv` names its
+common categories.
 """
 
 import csv
@@ -17,7 +17,7 @@ def _ninth() -> dict[str, str]:
 
 
 def category_words(category: str, version: int) -> str | None:
-    """Return what a category of an ICD `version` is called, or None where nobody has named it.
+    """Return the name of a category of an ICD `version`, or None if it has none.
 
     >>> category_words("428", 9), category_words("I50", 10), category_words("ZZZ", 10)
     ('Heart failure', 'Heart failure', None)

@@ -1,8 +1,8 @@
-"""The published comorbidity indices: tables in, one record per index out.
+"""Read the lists and weights of the published comorbidity indices.
 
-`data/indices.csv` has a row for each index, and `data/lists/` a file of its name with a row for each category: its
-codes in ICD-9 and ICD-10, the severer forms it yields to, its present-on-admission rule, and in every other column a
-set of weights. An index is added by a row and a file; no program changes. Only the lists that are asked for are read.
+`data/indices.csv` has a row for each index. `data/lists/` has a file for each index, with a row for each category: its
+codes in ICD-9 and ICD-10, the severer forms that replace it, its present-on-admission rule, and in every other column a
+set of weights. To add an index, add a row and a file; the code stays as it is. Lists are read when they are needed.
 """
 
 import csv
@@ -15,26 +15,26 @@ from mlci.base.errors import InputError
 from mlci.codes.icd import DATA, VERSIONS
 
 CLASSIC = ("charlson", "elixhauser")
-COUNT = "count"  # the weights that are 1 everywhere
-# What a list's columns are; any other column is a set of weights.
-COLUMNS = ("yields_to", "part_of", "beside")  # that name other categories
+COUNT = "count"  # the set of weights in which each category counts 1
+# The columns of a list; any other column is a set of weights.
+COLUMNS = ("yields_to", "part_of", "beside")  # columns that name other categories
 FIELDS = ("category", "words", "poa", "exempt", *COLUMNS, *(f"icd{version}" for version in VERSIONS))
 
 
 @dataclass(frozen=True)
 class Category:
-    """One comorbidity; `column` is its flag's name. A category without words only helps to settle another."""
+    """One comorbidity; `column` is the name of its flag. A category without words only serves the rules of others."""
 
     column: str
     words: str
-    codes: dict[int, tuple[str, ...]]  # ICD version -> codes, or beginnings of codes
-    weights: dict[str, int | float]  # by name of the weights; `count` is 1 everywhere
-    yields_to: tuple[str, ...]  # columns of severer forms that drop it
-    part_of: tuple[str, ...]  # columns that it is counted in
-    beside: tuple[str, ...]  # columns of which at least one must be met, if any is named, for it to count
-    needs_poa: bool  # by AHRQ's rule: counts only if present on admission, as it may arise in hospital
-    only_late: bool  # met only by what arose after admission
-    exempt: frozenset[str]  # codes whose flag says nothing: they are taken for present on admission
+    codes: dict[int, tuple[str, ...]]  # ICD version -> codes, or prefixes of codes
+    weights: dict[str, int | float]  # by name of the set of weights; `count` is 1
+    yields_to: tuple[str, ...]  # columns of severer forms; if one is set, this category does not count
+    part_of: tuple[str, ...]  # columns that this category sets too
+    beside: tuple[str, ...]  # if not empty: this category counts only if one of these columns is set
+    needs_poa: bool  # AHRQ's rule: counts only if present on admission, because it may arise in hospital
+    only_late: bool  # set only by codes that arose after admission
+    exempt: frozenset[str]  # codes that are exempt from flags and count as present on admission
 
     def counts_late(self, code: str) -> bool:
         """Return whether a listed `code` counts if it arose after admission.
@@ -49,15 +49,15 @@ class Category:
 
 @dataclass(frozen=True)
 class Index:
-    """One published index, as its row in `data/indices.csv` tells it."""
+    """One published index: its row in `data/indices.csv`."""
 
     name: str
-    short: str  # what its columns begin with
+    short: str  # the prefix of its columns
     title: str
     use: str
-    default: tuple[str, ...]  # weights
-    exact: bool  # whether a code must be listed itself, rather than begin with one that is
-    skips_principal: bool  # whether the first diagnosis of an admission is no comorbidity
+    default: tuple[str, ...]  # names of the default sets of weights
+    exact: bool  # whether listed codes are whole codes rather than prefixes
+    skips_principal: bool  # whether the first diagnosis of an admission does not count
     floor: int | None  # the least score
     age_points: bool  # whether points for age may be added
     edition: str
@@ -86,12 +86,12 @@ class Index:
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """The ICD versions that it has a list for."""
+        """The ICD versions for which it has a list."""
         return tuple(version for version in VERSIONS if any(item.codes[version] for item in self.categories))
 
     @property
     def weights(self) -> tuple[str, ...]:
-        """The names of its weights."""
+        """The names of its sets of weights."""
         return tuple(self.categories[0].weights)
 
 
@@ -130,10 +130,10 @@ def family() -> dict[str, Index]:
 
 
 def chosen(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the names of indices, each once, as they were asked for.
+    """Return the names of indices that the user chose, in that order, each once.
 
     Args:
-        names: one name, several with commas between, or several of these.
+        names: one name, several separated by commas, or a sequence of these.
 
     >>> chosen("gagne, hfrs"), chosen(["charlson", "gagne,charlson"])
     (('gagne', 'hfrs'), ('charlson', 'gagne'))
@@ -149,22 +149,22 @@ def chosen(names: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def score_columns(weights: Iterable[str], indices: Iterable[str] = CLASSIC) -> list[str]:
-    """Return the score columns that weights ask for, in the tables' order.
+    """Return the columns of scores with these weights, in the order of the tables.
 
     Args:
-        weights: their names; an index that none of them is for takes its own first ones.
+        weights: names of weights; an index that has none of them uses its default weights.
         indices: names of indices.
 
     >>> score_columns(["quan"]), score_columns([], ["ahrq"])
     (['cci_quan', 'eci_vw'], ['ahrq_mortality', 'ahrq_readmission'])
     """
-    weights, asked = list(weights), [family()[name] for name in indices]
-    allowed = list(dict.fromkeys(name for index in asked for name in index.weights))
+    weights, selected = list(weights), [family()[name] for name in indices]
+    allowed = list(dict.fromkeys(name for index in selected for name in index.weights))
     for name in weights:
         if name not in allowed:
             raise InputError(f"weights {name!r} are not known; allowed are {', '.join(allowed)}.")
     columns = []
-    for index in asked:
+    for index in selected:
         wanted = [name for name in index.weights if name in weights] or index.default
         columns += [f"{index.short}_{name}" for name in wanted]
     return columns

@@ -1,8 +1,8 @@
-"""How ICD codes are written and what they mean.
+"""Normalise ICD codes, and look up their titles.
 
-In comes text as people store it (dots, small letters, padding); out comes the plain form every table of this package is
-keyed by, and, for ICD-9-CM and ICD-10-CM, the official title. The version is always said: the same text can be a code
-of both (V42.0 is a transplanted kidney in ICD-9 and a car accident in ICD-10).
+Text as people store it (with dots, small letters, padding) becomes the plain form that every table of this package uses
+as a key. Titles are the official ones of ICD-9-CM and ICD-10-CM. Functions take the ICD version, because the same text
+can be a code of both: V42.0 is a transplanted kidney in ICD-9 and a car accident in ICD-10.
 """
 
 import re
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DATA = Path(__file__).parent / "data"
-FEW = 1000  # codes that are looked up one by one: Arrow would first lay out the whole table
+FEW = 1000  # up to so many codes are looked up one by one, because Arrow would first index the whole table
 VERSIONS = (9, 10)
-# ASCII letters and digits are all that ICD codes are made of.
-JUNK = "[^A-Za-z0-9]+"
+JUNK = "[^A-Za-z0-9]+"  # ICD codes consist of ASCII letters and digits
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Code:
 
 
 def normalise(text: str) -> str:
-    """Return the `text` of a code as letters and digits alone, in capitals.
+    """Return the `text` of a code in capitals, with letters and digits only.
 
     >>> normalise(" i50.9 ")
     'I509'
@@ -46,7 +45,7 @@ def normalise(text: str) -> str:
 
 
 def dotted(code: str, version: int) -> str:
-    """Return a normalised `code` of an ICD `version` as it is printed.
+    """Return a normalised `code` of an ICD `version` with its dot.
 
     >>> dotted("I509", 10), dotted("E8809", 9)
     ('I50.9', 'E880.9')
@@ -64,13 +63,13 @@ def normalise_array(codes: "pa.Array") -> "pa.Array":
     """
     import pyarrow.compute as pc
 
-    if not pc.all(pc.ascii_is_alnum(codes)).as_py():  # looking is several times faster than replacing
+    if not pc.all(pc.ascii_is_alnum(codes)).as_py():  # the check is several times faster than replacing
         codes = pc.replace_substring_regex(codes, JUNK, "")
     return pc.ascii_upper(codes)
 
 
 def check_version(version: object) -> int:
-    """Return an ICD version as a whole number, or refuse it.
+    """Return an ICD version as a whole number; any other value raises an `InputError`.
 
     >>> check_version(10)
     10
@@ -85,7 +84,7 @@ def check_version(version: object) -> int:
 
 @cache
 def icd_table(version: int, *columns: str) -> "pa.Table":
-    """Return the table of an ICD `version`, or these `columns` of it: titles are most of it, and rarely needed.
+    """Return the table of an ICD `version`, or only some `columns`: titles are most of it and rarely needed.
 
     >>> icd_table(10, "code").column_names
     ['code', 'version']
@@ -93,7 +92,7 @@ def icd_table(version: int, *columns: str) -> "pa.Table":
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(DATA / "titles.parquet") as file:  # `read_table` would import much more
+    with pq.ParquetFile(DATA / "titles.parquet") as file:  # `read_table` would import many more modules
         table = file.read([*columns, "version"] if columns else None)
     return table.filter(pc.equal(table["version"], check_version(version))).combine_chunks()
 
@@ -105,7 +104,7 @@ def _rows(version: int) -> dict[str, int]:
 
 @lru_cache(maxsize=10_000)
 def title(code: str, version: int) -> str | None:
-    """Return the official title of a `code` of an ICD `version`, or None where the table has no such code.
+    """Return the official title of a `code` of an ICD `version`, or None if the table does not have the code.
 
     >>> title("I50.9", 10)
     'Heart failure, unspecified'
@@ -130,7 +129,7 @@ def titles(codes: "Sequence[str] | np.ndarray", version: int) -> list[str | None
 
 
 def known(codes: "Sequence[str] | np.ndarray | pa.Array", version: int) -> np.ndarray:
-    """Return whether each of some normalised `codes` is in the table of an ICD `version`.
+    """Return for each of the normalised `codes` whether the table of an ICD `version` has it.
 
     >>> known(["I509", "I50X"], 10).tolist()
     [True, False]
@@ -156,7 +155,7 @@ def all_codes(version: int) -> "pa.Array":
 
 @cache
 def billable(version: int) -> "pa.Array":
-    """Return the codes of a version that may be recorded: those without finer ones below them, as an Arrow array.
+    """Return the codes of a version that may be recorded, that is, without finer codes, as an Arrow array.
 
     >>> "I50" in billable(10).to_pylist(), "I509" in billable(10).to_pylist()
     (False, True)

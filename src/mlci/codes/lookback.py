@@ -1,8 +1,8 @@
-"""Codes of a patient's earlier admissions: whose admission each is, when it began and how far to look back come in.
+"""Find each patient's earlier admissions, and add their codes or categories to an admission's own.
 
-An earlier admission counts if it began before this one and no more than so many days before. All work is done in order
-of patient and time, one step back at a time for all admissions at once, so a million of them take a second or two. What
-a patient had before the first admission that the data hold is not known: `since_first` says how far one could look.
+An earlier admission counts if it began before this one, by at most a given number of days. Admissions are sorted by
+patient and time, and all of them take one step back at a time, so that a million of them take a second or two. The data
+do not show what a patient had before the first admission; `since_first` tells how far one can look back.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from mlci.codes.carrying import Carry
 
 DAY = 86_400
-PART = 2**13  # admissions whose codes are carried at once: few enough that what is looked up stays near
-ADMITTED, OBSERVED = "admitted", "days_observed"  # columns: when it began; days since the patient's first admission
+PART = 2**13  # admissions whose codes are carried at once: few enough for the processor's cache
+ADMITTED, OBSERVED = "admitted", "days_observed"  # columns: time of admission; days since the patient's first admission
 
 
 @dataclass(frozen=True)
 class LookBack:
-    """How far to look back in a file, its columns of patients and of when admissions began, and how long codes count.
+    """How many days to look back in a file, its columns of patients and times of admission, and which codes count.
 
     A cohort file has `days_observed` in place of times.
     """
@@ -41,17 +41,17 @@ class LookBack:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it reads, as far as a file has them."""
+        """The columns that it reads, if the file has them."""
         return (self.subject, self.admitted, *([OBSERVED] if self.admitted == ADMITTED else []))
 
     def carried(self, own: np.ndarray, past: Mapping[float, np.ndarray], table: "pa.Table", where: str) -> np.ndarray:
         """Return the category bits of each admission with those of its earlier ones.
 
         Args:
-            own: bits, the last axis is admissions.
-            past: how many days → the bits that count for so long.
+            own: the bits of each admission, along the last axis.
+            past: number of days → the bits that count for so many days.
             table: a row for each admission.
-            where: what messages call the file.
+            where: the file's name in messages.
 
         >>> import pyarrow as pa
         >>> table = pa.table({"subject_id": [1, 1], "admitted": ["2020-01-01", "2020-03-01"]})
@@ -86,11 +86,11 @@ class LookBack:
 
 @dataclass(frozen=True)
 class History:
-    """Admissions in order of patient and time; `days` is how far to look back."""
+    """Admissions in order of patient and time; `days` limits the look-back."""
 
     order: np.ndarray  # rows, by patient, then time, then row
-    patient: np.ndarray  # of each row, in that order
-    seconds: np.ndarray  # when it began, in that order
+    patient: np.ndarray  # the patient of each row, in that order
+    seconds: np.ndarray  # the time of admission of each row, in that order
     days: float
 
     @classmethod
@@ -98,9 +98,9 @@ class History:
         """Return the history of admissions.
 
         Args:
-            patients: of each admission.
-            seconds: when it began, since any moment.
-            days: how far to look back.
+            patients: the patient of each admission.
+            seconds: the time of each admission, in seconds since any moment.
+            days: the days to look back.
 
         >>> History.of(np.array([2, 1, 1]), np.array([0, 9, 5]), 365).order.tolist()
         [2, 1, 0]
@@ -109,7 +109,7 @@ class History:
         return cls(order, patients[order], np.asarray(seconds, dtype=np.int64)[order], days)
 
     def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield rows and the earlier rows that count for them, the latest earlier ones first.
+        """Yield rows with the earlier rows that count for them, the most recent ones first.
 
         >>> history = History.of(np.array([1, 1, 1, 2]), np.array([0, 10, 400, 0]) * DAY, 365)
         >>> [(late.tolist(), early.tolist()) for late, early in history.pairs()]
@@ -119,7 +119,10 @@ class History:
             yield self.order[late], self.order[early]
 
     def _steps(self, start: int, end: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield places in the order from `start` to `end`, earlier ones that count for them, and the time between."""
+        """Yield places from `start` to `end` of the order, earlier places that count for them, and the time between.
+
+        Each step looks one admission further back.
+        """
         late = np.arange(start, end)
         step = 0
         while len(late):
@@ -129,12 +132,12 @@ class History:
             gap = self.seconds[late] - self.seconds[early]
             near = (self.patient[late] == self.patient[early]) & (gap <= self.days * DAY)
             late, early, gap = late[near], early[near], gap[near]
-            some = gap > 0  # two that began at once are not each other's past
+            some = gap > 0  # of two that began at the same time, neither is earlier
             if some.any():
                 yield late[some], early[some], gap[some]
 
     def _parts(self) -> Iterator[tuple[int, int]]:
-        """Yield the order in parts of about so many admissions, cut between patients."""
+        """Yield the bounds of parts of about `PART` admissions, cut between patients."""
         first = np.append(np.flatnonzero(self.patient[1:] != self.patient[:-1]) + 1, len(self.order))
         start = 0
         while start < len(self.order):
@@ -143,11 +146,11 @@ class History:
             start = end
 
     def carried(self, own: np.ndarray, past: np.ndarray) -> np.ndarray:
-        """Return the category bits of each admission with those that its earlier ones hand on.
+        """Return the category bits of each admission with those that its earlier ones pass on.
 
         Args:
-            own: bits, the last axis is admissions.
-            past: the bits that each admission hands on.
+            own: the bits of each admission, along the last axis.
+            past: the bits that each admission passes on.
 
         >>> history = History.of(np.array([1, 1, 2]), np.array([0, 30, 7]) * DAY, 365)
         >>> bits = np.array([1, 2, 4], dtype=np.uint64)
@@ -162,15 +165,15 @@ class History:
     def codes(
         self, indices: np.ndarray, offsets: np.ndarray, reach: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return each admission's codes with those of its earlier ones behind them, each once.
+        """Return each admission's codes, followed by the codes of its earlier admissions, each once.
 
         Args:
             indices: the number of each recorded code, admission after admission.
-            offsets: where each admission's codes begin, and the end.
-            reach: for how many days each recorded code is carried, where that is less than `days`.
+            offsets: where each admission's codes begin, and the end of the last.
+            reach: the number of days for which each recorded code is carried, if less than `days`.
 
         Returns:
-            The places in `indices` that now make up the lists, where each list begins, and which codes are carried.
+            The places in `indices` that make up the new lists, the offsets of the lists, and which codes are carried.
 
         >>> history = History.of(np.array([1, 1]), np.array([0, 30]) * DAY, 365)
         >>> places, ends, old = history.codes(np.array([7, 8, 8, 9]), np.array([0, 2, 4]))
@@ -184,7 +187,7 @@ class History:
         lengths = np.empty(len(many), dtype=np.int64)
         lengths[self.order] = many
         ends = np.concatenate([[0], np.cumsum(lengths)])
-        # From the order of patients and times back to that of the rows.
+        # From the order of patients and times back to the order of the rows.
         where = np.empty(len(many), dtype=np.int64)
         where[self.order] = np.cumsum(many) - many
         back = np.repeat(where - ends[:-1], lengths) + np.arange(ends[-1])
@@ -199,7 +202,7 @@ class History:
         starts: np.ndarray,
         reach: np.ndarray | None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return of a part of the order the places of all codes, which are carried, and how many each admission has."""
+        """Return the places of all codes of a part, which of them are carried, and the number per admission."""
         import pandas as pd
 
         start, end = bounds
@@ -221,21 +224,21 @@ class History:
             places.append(place)
         row, place = np.concatenate(rows), np.concatenate(places)
         again = pd.Series(row * kind(size) + indices[place].astype(kind)).duplicated().to_numpy()
-        kept = np.flatnonzero(~again | (np.arange(len(row)) < len(rows[0])))  # recorded twice, an own code stays twice
+        kept = np.flatnonzero(~again | (np.arange(len(row)) < len(rows[0])))  # own codes stay even if recorded twice
         kept = kept[np.argsort(row[kept], kind="stable")]
-        small = np.int32 if len(indices) < 2**31 else np.int64
-        return place[kept].astype(small), kept >= len(rows[0]), np.bincount(row[kept], minlength=end - start)
+        place = place[kept].astype(np.int32 if len(indices) < 2**31 else np.int64)
+        return place, kept >= len(rows[0]), np.bincount(row[kept], minlength=end - start)
 
 
 def since_first(patients: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Tell how long after a patient's first admission each one began.
+    """Compute the time from each patient's first admission to each admission: how far one can look back.
 
     Args:
-        patients: a small whole number for each patient, from 0.
-        seconds: when each admission began, in seconds since any moment.
+        patients: the patient of each admission, as a small whole number from 0.
+        seconds: the time of each admission, in seconds since any moment.
 
     Returns:
-        Seconds, one number per admission: how far back one could look.
+        Seconds, one number per admission.
 
     >>> since_first(np.array([1, 1, 0]), np.array([5, 35, 7])).tolist()
     [0, 30, 0]
@@ -250,10 +253,10 @@ def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.nd
 
     Args:
         moments: times, dates, or text such as 2024-05-31 or 2024-05-31 06:00.
-        where: what messages call their table.
+        where: the table's name in messages.
 
     Returns:
-        The seconds, and whether each is known; what is no time is an `InputError`.
+        The seconds, and whether each time is known. A value that is no time raises an `InputError`.
 
     >>> import pyarrow as pa
     >>> seconds, known = seconds_of(pa.array(["1970-01-02", ""]), "visits.csv")
@@ -268,10 +271,10 @@ def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.nd
         text = pc.utf8_trim_whitespace(text)
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
     try:
-        if pa.types.is_integer(text.type):  # would be taken for seconds since 1970
+        if pa.types.is_integer(text.type):  # Arrow would read them as seconds since 1970
             raise pa.ArrowInvalid
         moments = pc.cast(text, pa.timestamp("s"), safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # text that is no time, or a type that never is one
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # text that is no time, or a type without a cast to times
         raise InputError(
             f"{where}: a time of admission is not one; allowed is a date or time such as 2024-05-31 or "
             "2024-05-31 06:00, or empty."

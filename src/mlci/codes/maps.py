@@ -1,9 +1,8 @@
-"""A code in the other ICD version, by the General Equivalence Mappings between ICD-9-CM and ICD-10-CM.
+"""Translate codes to the other ICD version, with the General Equivalence Mappings of ICD-9-CM and ICD-10-CM.
 
-In comes a code of one version; out come its counterparts in the other: mostly several to choose from, sometimes codes
-that only together say the same. A heading, and a code younger than the maps, have no entry of their own and are read by
-the entries of the codes that begin like them, or by those of the older code that said the same (`data/younger.csv`).
-Hardly any counterpart means exactly the same: the maps say which.
+A code mostly has several counterparts to choose from; sometimes several codes together are one counterpart. Headings
+and codes newer than the maps have no entry. They are translated by the entries of codes with the same beginning, or of
+the older code with the same meaning (`data/younger.csv`). Few counterparts mean exactly the same; the maps mark these.
 """
 
 import csv
@@ -15,12 +14,12 @@ from itertools import product
 
 from mlci.codes.icd import DATA, all_codes, check_version, normalise, title
 
-CATEGORY = 3  # characters that codes must share to stand for one another
+CATEGORY = 3  # characters that codes must share to be translated alike
 
 
 @dataclass(frozen=True)
 class Counterpart:
-    """One way to say a code in the other version; several codes belong together."""
+    """One translation of a code; if it has several codes, they belong together."""
 
     codes: tuple[str, ...]
     approximate: bool
@@ -28,7 +27,10 @@ class Counterpart:
 
 @dataclass(frozen=True)
 class MapRow:
-    """A row of the maps. Within a scenario, one code of each choice list is needed; in scenario 0 it stands alone."""
+    """A row of the maps: in scenario 0 a translation by itself, else one of the codes of a choice list.
+
+    A translation of a scenario has one code from each of its choice lists.
+    """
 
     scenario: int
     choice_list: int
@@ -37,7 +39,7 @@ class MapRow:
 
 
 def counterparts(code: str, version: int) -> tuple[Counterpart, ...]:
-    """Return how the other version says `code` of `version`, the best first; none where the maps know nothing like it.
+    """Return the translations of a `code` of `version`, the best first; none if the maps have nothing similar.
 
     >>> counterparts("428.0", 9)
     (Counterpart(codes=('I509',), approximate=True),)
@@ -54,7 +56,7 @@ def counterparts(code: str, version: int) -> tuple[Counterpart, ...]:
 
 
 def _unspecified(way: Counterpart, version: int) -> bool:
-    """Return whether it says no more than the code it stands for is sure to say."""
+    """Return whether a translation is an unspecified code, which adds no detail."""
     return "unspecified" in (title(way.codes[0], version) or "").lower()
 
 
@@ -72,7 +74,7 @@ def _ways(entries: tuple[MapRow, ...]) -> tuple[Counterpart, ...]:
 
 
 def _kin(code: str, version: int) -> list[str]:
-    """Return codes of the maps that share the longest beginning with `code`, a whole category at least."""
+    """Return the codes of the maps with the longest common prefix with `code`, at least a whole category."""
     codes = _sorted(version)
     code = next((older for young, older in _younger() if version == 10 and code.startswith(young)), code)
     for length in range(len(code), CATEGORY - 1, -1):
@@ -84,7 +86,7 @@ def _kin(code: str, version: int) -> list[str]:
 
 @cache
 def _younger() -> list[tuple[str, str]]:
-    """Return beginnings of ICD-10-CM codes that came after the maps, each with that of the codes used before."""
+    """Return prefixes of ICD-10-CM codes newer than the maps, each with the prefix of the codes used before."""
     with open(DATA / "younger.csv", newline="", encoding="utf-8") as file:
         return [(row["code"], row["older"]) for row in csv.DictReader(file)]
 
@@ -119,7 +121,7 @@ def mapped_codes(version: int) -> list[str]:
     """List the codes of one version that the maps translate to the other.
 
     Args:
-        version: 9 or 10, of the codes to list.
+        version: 9 or 10, the version of the codes to list.
 
     Returns:
         The codes, in order.
@@ -131,9 +133,9 @@ def mapped_codes(version: int) -> list[str]:
 
 
 def younger_codes() -> list[str]:
-    """Return the ICD-10-CM codes that came after the maps and for which the maps know an older code that says the same.
+    """Return the ICD-10-CM codes that are newer than the maps and replace an older code of the maps.
 
-    Such a code was split off: its beginning was a code of the maps, or `data/younger.csv` names what was used before.
+    The older code is a prefix of the new one, or `data/younger.csv` names it.
 
     >>> codes = younger_codes()
     >>> "N6311" in codes, "I509" in codes  # lumps of the right breast were N63 before

@@ -1,8 +1,8 @@
-"""Codes that tell the outcome rather than the patient's state: an index that may not use them can leave them out.
+"""List codes that reveal the outcome rather than the patient's state, so that an index can leave them out.
 
 Diagnoses are coded after discharge, so some record what happened (cardiac arrest) or was decided (palliative care). The
-list is data, `data/outcome_codes.csv`, by outcome and grade: a code `tells` the outcome, is a `complication` of care,
-or is a `possible` consequence that may as well be the reason for admission. Needs the standard library alone.
+list is `data/outcome_codes.csv`, by outcome and grade: a code `tells` the outcome, is a `complication` of care, or is a
+`possible` consequence that may as well be the reason for admission. Needs the standard library alone.
 """
 
 import csv
@@ -11,18 +11,18 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).parent / "data" / "outcome_codes.csv"
-GRADES = ("tells", "complication", "possible")  # from the surest on
+GRADES = ("tells", "complication", "possible")  # the surest first
 CRITICAL_CARE = "critical care"
 
 
 @dataclass(frozen=True)
 class OutcomeCode:
-    """A code, or the beginning that several share."""
+    """A code, or the prefix of several codes."""
 
     version: int
     code: str
-    tells: str  # which outcome
-    grade: str  # of `GRADES`
+    tells: str  # the outcome that it reveals
+    grade: str  # one of `GRADES`
     title: str
 
 
@@ -41,11 +41,11 @@ def outcome_codes() -> tuple[OutcomeCode, ...]:
 
 
 def telling_codes(grade: str | None = None) -> tuple[OutcomeCode, ...]:
-    """Return the codes that tell an outcome.
+    """Return the codes that reveal an outcome.
 
     Args:
-        grade: those of this grade and of surer ones, for every outcome. Without it, the short list: codes that tell
-            death or discharge for sure, which `mlci fit --without-outcome-codes` leaves out.
+        grade: return the codes of this grade and of surer ones, for every outcome. Without it, return the short list
+            that `mlci fit --without-outcome-codes` leaves out: codes that surely reveal death or discharge.
 
     >>> sorted({entry.tells for entry in telling_codes()})
     ['death', 'discharge, length of stay']
@@ -58,11 +58,11 @@ def telling_codes(grade: str | None = None) -> tuple[OutcomeCode, ...]:
 
 
 def tells(code: str, version: int) -> str | None:
-    """Return the outcome that a code gives away, or None.
+    """Return the outcome that a code reveals, or None.
 
     Args:
-        code: normalised.
-        version: 9 or 10; 0 where it is not known, and then the codes of both versions are meant.
+        code: a normalised code.
+        version: 9 or 10; 0 if unknown, and then the codes of both versions are searched.
 
     >>> tells("I469", 10)
     'death'

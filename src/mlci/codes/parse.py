@@ -1,9 +1,8 @@
-"""Take ICD codes out of whatever people paste: lists, numbered lines, titles, prose.
+"""Find ICD codes in text that people paste: lists, numbered lines, titles, prose.
 
-In comes text and an ICD version; out come the codes understood, in order, and the pieces that were not, each with
-what may have been meant: a code one slip of the finger away, the counterpart of a code of the other ICD version, a
-title that has the words. Nothing is guessed: a word never becomes a code, and what no ICD table knows is left to the
-person.
+`read` returns the codes in order, and the pieces that it did not understand. Each of these has suggestions: codes that
+differ by one typing error, counterparts of a code of the other ICD version, or titles with the words. Nothing is
+guessed: words never become codes, and the user decides about codes that no ICD table has.
 """
 
 import re
@@ -18,21 +17,21 @@ from mlci.codes import icd
 from mlci.codes.maps import counterparts, is_mapped
 from mlci.codes.search import is_title_word, search, words_of
 
-SUGGESTIONS = 3  # of a piece
-MOST_SUGGESTED = 30  # pieces of one text
-# Characters that are taken for one another, by eye or by the finger.
+SUGGESTIONS = 3  # the most suggestions for a piece
+MOST_SUGGESTED = 30  # the most pieces of a text that get suggestions
+# Characters that are easily confused when reading or typing.
 ALIKE = [{"0", "O", "Q", "D"}, {"1", "I", "L"}, {"5", "S"}, {"8", "B"}, {"2", "Z"}, {"6", "G"}]
 MARKER = re.compile(r"^\s*(?:[-*•·–#]\s*)?(?:\(?\d{1,2}(?:[.):]|\s*[-–])(?=\s|[A-Za-z]))?\s*")
 TOKEN = re.compile(r"[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*")
 BREAK = re.compile(r"[,:()\[\]{}|/–—•=>\"“”]+|\s-+\s|\.\s|\.$|\?|!")
 JOINT = re.compile(r"\b(?:and|with|or|plus|due to|as well as)\b|[&+]", re.IGNORECASE)
 LETTER_FIRST = re.compile(r"[A-Z][A-Z0-9]{2,7}")
-FURTHER = re.compile(r"\d{1,4}|[0-9X]{3}[ADS]")  # how WHO and later editions write on where ICD-10-CM of 2021 ends
+FURTHER = re.compile(r"\d{1,4}|[0-9X]{3}[ADS]")  # characters that WHO and later editions add to categories of ICD-10-CM
 
 
 @dataclass(frozen=True)
 class Understood:
-    """A code that an ICD table knows, or whose category it knows (`exact` is false)."""
+    """A code that is in an ICD table, or whose category is (`exact` is false)."""
 
     code: str
     title: str | None
@@ -41,7 +40,7 @@ class Understood:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What may have been meant: one code, or several that belong together."""
+    """A suggestion: one code, or several that belong together."""
 
     codes: tuple[str, ...]
     title: str
@@ -54,18 +53,18 @@ class Missed:
 
     text: str
     suggestions: tuple[Suggestion, ...]
-    other_version: int | None = None  # that has it as a code
+    other_version: int | None = None  # the other ICD version, if it has the text as a code
     code_like: bool = False
 
     @property
     def counts(self) -> bool:
-        """Whether it stands for a diagnosis, rather than for a word of prose."""
+        """Whether it seems to be a diagnosis rather than words of prose."""
         return self.code_like or bool(self.suggestions)
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """What was made of a text."""
+    """The result of `read`."""
 
     codes: tuple[Understood, ...]
     missed: tuple[Missed, ...]
@@ -75,12 +74,12 @@ def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: 
     """Find the codes in a text.
 
     Args:
-        text: what a person typed or pasted.
+        text: the text that a person typed or pasted.
         version: 9 or 10, the ICD version of the codes.
-        seen: whether a code is known beyond the ICD tables, such as a hospital's own that a model was trained on.
+        seen: returns whether a code is known outside the ICD tables, such as a hospital's own code in a model.
 
     Returns:
-        The codes, and what was not understood.
+        The codes, and the pieces that were not understood.
 
     >>> reading = read("1. I50.9 - Heart failure, unspecified; sepsis", 10)
     >>> [piece.code for piece in reading.codes], [(piece.text, piece.suggestions[0].codes) for piece in reading.missed]
@@ -107,14 +106,14 @@ def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: 
 def understand(code: str, version: int) -> Understood | None:
     """Look a code up in the ICD tables.
 
-    Codes of other editions (WHO, deleted, later) count by their category in ICD-10, headings as themselves.
+    ICD-10 codes of other editions (WHO, deleted, later) are understood by their category; headings count as codes.
 
     Args:
-        code: normalised.
+        code: a normalised code.
         version: 9 or 10.
 
     Returns:
-        What the code means; None where the tables know neither it nor its category.
+        The code with its title; None if the tables have neither the code nor its category.
 
     >>> understand("I509", 10).title, understand("I5O9", 10)
     ('Heart failure, unspecified', None)
@@ -131,10 +130,10 @@ def understand(code: str, version: int) -> Understood | None:
 
 
 def near_misses(code: str, version: int) -> list[str]:
-    """Find the codes one slip away: characters that look alike, two that were swapped, any other single slip.
+    """Find the codes that differ by one error: a similar character, two swapped ones, or any other single change.
 
     Args:
-        code: normalised.
+        code: a normalised text.
         version: 9 or 10.
 
     Returns:
@@ -150,14 +149,14 @@ def near_misses(code: str, version: int) -> list[str]:
     for character in ascii_uppercase + digits:
         other |= {code[:at] + character + code[at + skip :] for at in places for skip in (0, 1)}
     ranks = {found: rank for rank, group in ((2, other), (1, swapped), (0, alike)) for found in group}
-    ranks[code] = -1  # with its dot in the wrong place
+    ranks[code] = -1  # the code itself, written with its dot in the wrong place
     known = [found for found in ranks if icd.title(found, version) is not None]
     shared = {found: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(found, code))) for found in known}
     return sorted(known, key=lambda found: (ranks[found], -shared[found], abs(len(found) - len(code)), found))
 
 
 def _alike(code: str) -> set[str]:
-    """Return the code with one character taken for another."""
+    """Return the variants of a code with one character replaced by a similar one."""
     return {
         code[:at] + other + code[at + 1 :]
         for at, character in enumerate(code)
@@ -168,12 +167,12 @@ def _alike(code: str) -> set[str]:
 
 
 def _well_dotted(text: str, code: str, version: int) -> bool:
-    """Return whether a dot stands where it belongs: 38.9 is not the ICD-9 heading 389."""
+    """Return whether a dot is in its place: 38.9 is not the ICD-9 heading 389."""
     return "." not in text or text.upper() == icd.dotted(code, version)
 
 
 def _unknown_code(text: str, code: str, version: int) -> Missed | None:
-    """Return a token that is written like a code but is none; None for words and numbers."""
+    """Return a piece for a token that looks like a code but is none; None for words and numbers."""
     numeric = code.isdigit()
     if not (numeric and 3 <= len(code) <= 5) and not (
         LETTER_FIRST.fullmatch(code) and 3 * sum(map(str.isdigit, code)) >= len(code)
@@ -199,7 +198,7 @@ def _unknown_code(text: str, code: str, version: int) -> Missed | None:
 
 
 def _missed(pieces: list[str | Missed], codes: list[Understood], version: int) -> list[Missed]:
-    """Return the pieces that no code was made of, without what only describes codes that stand beside them."""
+    """Return the pieces without codes, except words that only describe the codes of the text."""
     pieces = [piece for piece in pieces if isinstance(piece, Missed) or piece.strip()]
     if not pieces:  # codes and blanks alone
         return []
@@ -230,27 +229,27 @@ def _of_words(
     named = [word[0].lower() for word in content]
     if not content or any(2 * sum(word in title for word in named) > len(named) for title in described):
         return []
-    said = phrase[content[0].start() : content[-1].end()]  # filling words cut from either end
-    joint = whole and JOINT.search(said)
-    query = " ".join(re.findall(r"[^\W_]+", said))
+    core = phrase[content[0].start() : content[-1].end()]  # without filling words at either end
+    joint = whole and JOINT.search(core)
+    query = " ".join(re.findall(r"[^\W_]+", core))
     hits = search(query, version, SUGGESTIONS, loose=not joint) if suggest and len(words) < 12 else []
     if joint and not hits:
         parts = (part.strip() for part in JOINT.split(phrase))
         return [
             piece for part in parts for piece in _of_words(part, described, categories, version, suggest, whole=False)
         ]
-    if any(hit.code[:3] in categories for hit in hits):  # "CHF" beside I50.9
+    if any(hit.code[:3] in categories for hit in hits):  # "CHF" in a text with I50.9
         return []
-    return [Missed(said, tuple(Suggestion((hit.code,), hit.title, "title") for hit in hits))]
+    return [Missed(core, tuple(Suggestion((hit.code,), hit.title, "title") for hit in hits))]
 
 
 @cache
 def _filling() -> frozenset[str]:
-    """Return words of prose: in a phrase of these alone nobody names a disease."""
+    """Return filling words; a phrase of these alone names no disease."""
     return frozenset((icd.DATA / "filling_words.txt").read_text(encoding="utf-8").split())
 
 
 @cache
 def _headings() -> set[str]:
-    """Return the headings of ICD-9-CM: beginnings of its codes."""
+    """Return the headings of ICD-9-CM: prefixes of its codes."""
     return {code[:length] for code in icd.all_codes(9).to_pylist() for length in range(3, len(code))}

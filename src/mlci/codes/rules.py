@@ -1,9 +1,10 @@
-"""Categories as bits: codes in, flags and scores of any choice of indices out, in one pass.
+"""Compute flags and scores of any choice of indices from the categories of codes, stored as bits.
 
-The categories of the chosen indices are numbered; category k is bit k mod 64 of word k // 64. Bits are an array with a
-row for each word and a column for each code or admission. Each distinct code is looked up once, an admission is the OR
-of its codes, a score the sum of the weights of its bits, eight of them at one look. An index without a list for an ICD
-version has one more bit, which codes of that version set: a score that could not read all codes is masked, not 0.
+The categories of the chosen indices are numbered: category k is bit k mod 64 of word k // 64. Bits are an array with a
+row for each word and a column for each code or admission. Each distinct code is looked up once. The bits of an
+admission are the OR of the bits of its codes. A score is the sum of the weights of its bits, looked up for eight bits
+at a time. An index without a list for an ICD version has one more bit, which codes of that version set: the score of
+such an admission is masked, not 0.
 """
 
 from collections.abc import Sequence
@@ -16,23 +17,23 @@ from mlci.codes.family import CLASSIC, Category, Index, family
 from mlci.codes.icd import VERSIONS
 
 WORD = 64
-AGES = (50, 60, 70, 80)  # a point at each (Charlson 1994)
+AGES = (50, 60, 70, 80)  # ages at which a point is added (Charlson 1994)
 
 
 class Entries(NamedTuple):
-    """Listed codes of one length, or whole codes (`length` None), with their bits; a last column stands for none."""
+    """Listed prefixes of one length, or whole codes (`length` None), with their bits; the last column: no match."""
 
     length: int | None
     codes: Any  # an Arrow array
-    present: np.ndarray
-    late: np.ndarray  # of a code that arose after admission
+    present: np.ndarray  # bits of a code that was present on admission
+    late: np.ndarray  # bits of a code that arose after admission
 
 
 class Rules:
     """The rules of several indices.
 
     Args:
-        names: of the indices.
+        names: names of indices.
 
     >>> rules = Rules(("charlson", "gagne"))
     >>> bits = rules.code_bits(["I509", "XXX"], 10)
@@ -53,7 +54,7 @@ class Rules:
         self.secondary_alone = self.mask(skipping)
 
     def mask(self, columns: Sequence[str]) -> np.ndarray:
-        """Return the bits of the categories with these `columns`, one number for each word of 64.
+        """Return the bits of the categories with these `columns`, one number per word of 64 bits.
 
         >>> Rules(["charlson"]).mask(["cci_mi"])
         array([1], dtype=uint64)
@@ -67,9 +68,9 @@ class Rules:
         """Return the categories of each normalised code as bits.
 
         Args:
-            codes: without dots and blanks, in capitals.
-            version: of the codes.
-            late: whether the codes arose after admission, and so meet what AHRQ's rule leaves them.
+            codes: normalised codes.
+            version: the ICD version of the codes.
+            late: whether the codes arose after admission; they then set only the bits that AHRQ's rule allows.
 
         >>> Rules(["charlson"]).code_bits(["I252", "I10"], 10)  # myocardial infarction is the first category
         array([[1, 0]], dtype=uint64)
@@ -88,7 +89,7 @@ class Rules:
         return bits | unread[:, None] if unread.any() else bits
 
     def _listed(self, version: int) -> list[Entries]:
-        """Return the listed codes of a version, those of one length together."""
+        """Return the listed codes of a version, grouped by length."""
         import pyarrow as pa
 
         if version not in self._entries:
@@ -112,7 +113,7 @@ class Rules:
 
         Args:
             bits: the categories of each admission.
-            column: of the category.
+            column: the category's column.
 
         >>> rules = Rules(["charlson"])
         >>> rules.has(rules.code_bits(["I252", "I10"], 10), "cci_mi").tolist()
@@ -122,11 +123,11 @@ class Rules:
         return (bits[place // WORD] >> np.uint64(place % WORD)) & np.uint64(1)
 
     def settled(self, bits: np.ndarray, hierarchy: bool = True) -> np.ndarray:
-        """Return bits with milder forms beside severer ones cleared, and parts counted in their wholes.
+        """Return the final bits: milder forms are cleared if the severer one is set, and parts set their wholes.
 
         Args:
             bits: the categories of each admission.
-            hierarchy: whether to clear the milder forms.
+            hierarchy: whether to clear milder forms.
 
         >>> rules = Rules(["charlson"])
         >>> bits = rules.code_bits(["E119"], 10) | rules.code_bits(["E112"], 10)
@@ -146,7 +147,7 @@ class Rules:
         return found
 
     def flags(self, bits: np.ndarray) -> dict[str, np.ndarray]:
-        """Return a Boolean array for each category of `bits` that has words, by its column's name.
+        """Return a Boolean array for each category of `bits` that has a name, by column.
 
         >>> rules = Rules(["charlson"])
         >>> [name for name, flag in rules.flags(rules.code_bits(["I252"], 10)).items() if flag[0]]
@@ -157,14 +158,14 @@ class Rules:
         return {item.column: flag for item, flag in zip(self.categories, every.T) if item.words}
 
     def scores(self, bits: np.ndarray, columns: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the scores of each admission by its bits, by column; whole numbers, or tenths where an index has them.
+        """Return the scores of admissions by column: whole numbers, or numbers with tenths for indices that have them.
 
         Args:
-            bits: the categories of each admission, settled.
-            columns: names that `score_columns` gives.
+            bits: the categories of each admission, as `settled` returns them.
+            columns: names that `score_columns` returns.
 
         Returns:
-            Arrays, masked where an admission has codes of an ICD version that the index has no list for.
+            Arrays; masked for admissions with codes of an ICD version for which the index has no list.
 
         >>> rules = Rules(["hfrs"])
         >>> rules.scores(rules.code_bits(["4280"], 9), ["hfrs_score"])["hfrs_score"].tolist()
@@ -195,7 +196,7 @@ class Rules:
         return index, column[len(index.short) + 1 :]
 
     def _octet_points(self, index: Index, name: str):
-        """List what each of the 256 values of an octet of bits adds to a score, for the octets that add anything."""
+        """Yield the octets of bits that count, each with the points of each of its 256 values."""
         points = np.zeros(self.words * WORD, dtype=np.int32)
         for item in index.categories:
             points[self.place[item.column]] = round(item.weights[name] * (10 if _tenths(index, name) else 1))
@@ -205,11 +206,11 @@ class Rules:
                 yield octet, single @ of_octet
 
     def with_age(self, found: dict[str, np.ndarray], ages: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the scores that take points for age, with these: one for each ten years from 50 on, four at most.
+        """Return scores with points for age added, for the indices that have them: one per ten years from 50, up to 4.
 
         Args:
             found: scores by column.
-            ages: in years; NaN adds none.
+            ages: ages in years; NaN adds no point.
 
         >>> rules = Rules(["charlson"])
         >>> rules.with_age({"cci_charlson": np.array([1, 1])}, np.array([49.9, 80]))
@@ -221,7 +222,7 @@ class Rules:
 
 
 def _unread(index: Index) -> str:
-    """Return the name of the bit that says that an admission has codes which an index cannot read."""
+    """Return the name of the bit for codes of an ICD version for which an index has no list."""
     return f"{index.short}:unread"
 
 
@@ -231,7 +232,7 @@ def _tenths(index: Index, name: str) -> bool:
 
 @cache
 def rules(names: tuple[str, ...] = CLASSIC) -> Rules:
-    """Return the rules of the indices with these `names`, made once.
+    """Return the rules of the indices with these `names`; they are made once.
 
     >>> rules().categories[0].words
     'myocardial infarction'

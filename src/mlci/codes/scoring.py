@@ -1,6 +1,6 @@
-"""Published indices of a file: admissions of any kind, layout and size in, a file of their scores out.
+"""Compute published indices for a file of any layout and size, and write the scores to a file.
 
-Scores wait on disk until the means and deviations of CCI+ECI are known, so that memory does not grow with the file.
+Scores are kept on disk until the means and SDs of CCI+ECI are known, so that memory does not grow with the file.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Written:
-    """What `write_scores` did."""
+    """The result of `write_scores`."""
 
     admissions: int
     without_codes: int
     audits: list[Audit]
     findings: list[Finding]
     unlisted: list[str]  # sentences on indices without a list for some codes' ICD version
-    combined: Combined | None  # where both of its indices were asked for, and there are admissions
+    combined: Combined | None  # if both of its indices are written, and there are admissions
     split: bool  # whether CCI+ECI was fitted on a training split
-    late: int  # codes that arose after admission, where that was asked
-    of_file: list[str]  # what a person should know of the file itself, a sentence each
+    late: int  # the number of codes that arose after admission, if flags were read
+    of_file: list[str]  # notes on the file, a sentence each
 
 
 def _coded(
@@ -52,16 +52,16 @@ def _coded(
     by_year: ByYear | None,
     options: dict[str, Any],
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Any]]:
-    """Yield the identifiers, bits and carried columns of a file's admissions; with a look-back, all of them at once.
+    """Yield the identifiers, bits and further columns of a file's admissions; with a look-back, all at once.
 
-    A file without rows gives a part without rows.
-    What arose during an earlier admission is history now; what arose during this one counts only if asked.
+    A file without rows gives one part without rows. Codes that arose during an earlier admission count as history;
+    codes that arose during this admission count only if `poa` says so.
     """
     import pyarrow as pa
 
     carry = tuple(dict.fromkeys((*carry, *(look_back.columns if look_back else ()))))
     how = reading(poa or ALL) if look_back is None else {None: ANY, ALL: ALL}.get(poa, KEEP)
-    ids, own, past, beside = [], [], [], []
+    ids, own, past, others = [], [], [], []
     for part, carried in stream_rows(source, carry=carry, poa=how, **options):
         part = guess(part) if guess else part
         counted = part if poa == AHRQ else part.present()
@@ -71,20 +71,20 @@ def _coded(
         if look_back is None:
             yield part.ids, bits, carried
             continue
-        alike = part.poa is None and look_back.carry is None and not coder.skipped.any()
-        past.append({np.inf: bits} if alike else coder.past(part, look_back.carry))
+        all_count = part.poa is None and look_back.carry is None and not coder.skipped.any()
+        past.append({np.inf: bits} if all_count else coder.past(part, look_back.carry))
         ids.append(part.ids)
         own.append(bits)
-        beside.append(carried)
+        others.append(carried)
     if not coder.admissions:
-        nobody = np.zeros((coder.rules.words, 0), dtype=np.uint64)
-        yield np.arange(0), nobody, pa.table({name: pa.nulls(0) for name in carry})
+        no_bits = np.zeros((coder.rules.words, 0), dtype=np.uint64)
+        yield np.arange(0), no_bits, pa.table({name: pa.nulls(0) for name in carry})
     elif look_back:
         none = [np.zeros_like(bits) for bits in own]
         reaches = {days for bits in past for days in bits}
-        handed = {days: np.hstack([bits.get(days, zero) for bits, zero in zip(past, none)]) for days in reaches}
-        table = pa.concat_tables(beside, promote_options="permissive")
-        yield np.concatenate(ids), look_back.carried(np.hstack(own), handed, table, str(source)), table
+        by_reach = {days: np.hstack([bits.get(days, zero) for bits, zero in zip(past, none)]) for days in reaches}
+        table = pa.concat_tables(others, promote_options="permissive")
+        yield np.concatenate(ids), look_back.carried(np.hstack(own), by_reach, table, str(source)), table
 
 
 def write_scores(
@@ -111,17 +111,17 @@ def write_scores(
         target: a Parquet, CSV or Excel file.
         index, weights, hierarchy, poa, principal: as in `indices`.
         with_flags: whether to write a column per category too.
-        age: the column of years, for scores with points for age.
-        look_back: counts the categories of a patient's earlier admissions too, and holds those in memory. Codes that
+        age: the column of ages in years, for scores with points for age.
+        look_back: count the categories of a patient's earlier admissions too; these are held in memory. Codes that
             arose during the admission itself then do not count, unless `poa` says so.
-        by_year: counts codes by the year of their admission, and asks what is wrong with each of them (`findings`).
-        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
+        by_year: count codes by the year of their admission, and look for errors in each of them (`findings`).
+        on_guess: called with a sentence if the ICD version is guessed from the codes; without it, nothing is guessed.
         on_batch: called with the number of admissions so far.
-        options: of `stream_rows`, such as `id`, `codes` and `icd_version`: columns whose names do not say it.
+        options: options of `stream_rows`, such as `id`, `codes` and `icd_version`.
 
     Returns:
-        What was read and what was not understood. CCI+ECI, where both are asked for, is fitted on the training split
-        where the file has one, else on all its admissions.
+        The numbers of what was read, and what was not understood. CCI+ECI, if both indices are written, is fitted on
+        the training split of the file, or on all admissions if the file has no split.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -142,8 +142,8 @@ def write_scores(
     def scored(ids: np.ndarray, bits: np.ndarray, carried: Any) -> dict[str, Any]:
         bits = coder.rules.settled(bits, hierarchy)
         found = coder.rules.scores(bits, columns)
-        aged = coder.rules.with_age(found, _age_column(carried, age, str(source))) if age is not None else {}
-        return {"admission_id": ids, **found, **aged, **(coder.rules.flags(bits) if with_flags else {})}
+        with_age = coder.rules.with_age(found, _age_column(carried, age, str(source))) if age is not None else {}
+        return {"admission_id": ids, **found, **with_age, **(coder.rules.flags(bits) if with_flags else {})}
 
     def training(spool: Path) -> Iterator[np.ndarray]:
         nonlocal split
@@ -159,9 +159,9 @@ def write_scores(
             split = "split" in carried.column_names
             points = points_of(found, pair or (columns[0], columns[0]))
             yield points[np.asarray(carried["split"]) == "train"] if split else points
-        sink.close()  # there was a part at least
+        sink.close()  # there is at least one part
 
-    # Scores repeat, identifiers do not: a dictionary of them would be built in vain.
+    # Scores repeat, so their columns get dictionaries; identifiers do not repeat.
     with writing(target, inputs=[source], repeated=[*columns, "cci_eci"]) as write, scratch() as folder:
         spool = folder / "scores.arrow"
         combined = Combined.of(training(spool), pair or (columns[0], columns[0]), hierarchy)
@@ -169,14 +169,14 @@ def write_scores(
             raise InputError(f"{source}: column split: no admission is in 'train', whose mean and SD CCI+ECI needs.")
         for table in ahead(_spooled(spool, combined if pair else None, 1 + len(columns))):
             write(table)
-    told = coder.audit(), [] if by_year is None else coder.findings(by_year), coder.unlisted()
+    reports = coder.audit(), [] if by_year is None else coder.findings(by_year), coder.unlisted()
     combined = combined if pair and coder.admissions else None
     of_file += coder.letter_notes()
-    return Written(coder.admissions, coder.without_codes, *told, combined, split, coder.late, of_file)
+    return Written(coder.admissions, coder.without_codes, *reports, combined, split, coder.late, of_file)
 
 
 def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa.Table]":
-    """Yield the scores that waited, with CCI+ECI as the column of that place where it was fitted."""
+    """Yield the stored scores; if CCI+ECI was fitted, insert it as the column at `place`."""
     import pyarrow as pa
 
     with pa.OSFile(str(spool)) as stored:

@@ -1,8 +1,8 @@
-"""Find codes by what people type: the beginning of a code, words of a title, an everyday name, an abbreviation.
+"""Search codes by the beginning of a code, words of a title, an everyday name or an abbreviation.
 
-In comes a query; out come `Code`s, the likeliest first: the one that an everyday name stands for, codes that begin like
-the query, then titles that hold its words. A word that no title has is read as the nearest one that some title has, and
-codes that can be recorded come before headings. Everyday names are data: `data/synonyms.csv`.
+The likeliest codes come first: the code that an everyday name means, codes that begin with the query, then titles with
+the words of the query. A word that is in no title is replaced by the most similar word that is. Codes that may be
+recorded come before headings. Everyday names are listed in `data/synonyms.csv`.
 """
 
 import csv
@@ -17,27 +17,27 @@ import pyarrow.compute as pc
 
 from mlci.codes.icd import DATA, Code, icd_table, normalise
 
-CLOSE = 0.8  # how alike (by difflib) two words must be for one to be the other mistyped
-MOST_CORRECTED = 8  # words of a query; each costs some milliseconds
-LONGEST_NAME = 5  # words
+CLOSE = 0.8  # the least similarity (by difflib) of a mistyped word and its correction
+MOST_CORRECTED = 8  # the most words of a query that are corrected; each costs some milliseconds
+LONGEST_NAME = 5  # the most words of an everyday name
 
 
 @dataclass(frozen=True)
 class Name:
-    """What people say instead of a title."""
+    """An everyday name of a disease."""
 
-    meaning: str  # words of titles
-    code: str | None  # that it stands for where nothing more is said
+    meaning: str  # the words that titles use instead
+    code: str | None  # the code that it means without further words
 
 
 def search(query: str, version: int, limit: int = 20, *, loose: bool = True) -> list[Code]:
-    """Find the likeliest codes for what was typed.
+    """Find the likeliest codes for a query.
 
     Args:
-        query: the beginning of a code, words of a title, an everyday name or an abbreviation; misspelt words too.
+        query: the beginning of a code, words of a title, an everyday name or an abbreviation; words may be misspelt.
         version: 9 or 10.
-        limit: codes to return at most.
-        loose: if no title has all the words, take the codes of everyday names among them.
+        limit: the largest number of codes to return.
+        loose: if no title has all the words, return the codes of everyday names among them.
 
     Returns:
         Codes with their titles, the likeliest first.
@@ -58,13 +58,13 @@ def search(query: str, version: int, limit: int = 20, *, loose: bool = True) -> 
     by_meaning, whole_meaning = _holding(meant, version) if meant != words else (by_words, by_whole)
     is_named = _among([whole], version)
     if loose and not (by_code | by_words | by_meaning | is_named).any():
-        is_named = _among(within, version)  # of several things said, those that have a name
+        is_named = _among(within, version)  # the everyday names among several words
     found = np.flatnonzero(by_code | by_words | by_meaning | is_named)
     hits = _lower(version).take(found)
     begins = pc.starts_with(hits, " ".join(words)).to_numpy(zero_copy_only=False)
     length = pc.utf8_length(hits).to_numpy(zero_copy_only=False)
     heading = ~table["billable"].chunk(0).take(found).to_numpy(zero_copy_only=False)
-    # Under a prefix by order of the code, among titles by brevity.
+    # Codes that begin with the query are sorted by code, others by the length of the title.
     brevity = np.where(by_code[found], 0, length)
     part = ~(by_whole | whole_meaning)[found]
     keys = (found, brevity, part, ~begins, ~by_meaning[found], heading, ~by_code[found], ~is_named[found])
@@ -82,11 +82,11 @@ def words_of(title: str) -> set[str]:
 
 
 def is_title_word(word: str, version: int) -> bool:
-    """Return whether some title or everyday name has this very word.
+    """Return whether some title or everyday name has exactly this word.
 
     Args:
-        word: in capitals or not.
-        version: 9 or 10, the ICD version whose titles are asked.
+        word: a word, in capitals or not.
+        version: 9 or 10, the ICD version of the titles.
 
     >>> is_title_word("Heart", 10), is_title_word("haert", 10)
     (True, False)
@@ -95,7 +95,7 @@ def is_title_word(word: str, version: int) -> bool:
 
 
 def _meant(words: list[str], version: int) -> tuple[list[str], list[Name]]:
-    """Return the words with everyday names replaced by those of titles, and the names that were found."""
+    """Replace everyday names by the words that titles use; return the words, and the names that were found."""
     names = _names(version)
     result, found, at = [], [], 0
     while at < len(words):
@@ -112,7 +112,7 @@ def _meant(words: list[str], version: int) -> tuple[list[str], list[Name]]:
 
 
 def _among(names: Sequence[Name | None], version: int) -> np.ndarray:
-    """Return which rows of the table are the codes of these names."""
+    """Return for each row of the table whether it is the code of one of these names."""
     codes = pa.array([name.code for name in names if name], pa.string())
     return pc.is_in(icd_table(version)["code"].chunk(0), value_set=codes.drop_null()).to_numpy(zero_copy_only=False)
 
@@ -123,7 +123,7 @@ def _key(words: Iterable[str]) -> str:
 
 
 def _holding(words: list[str], version: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return which titles hold all the words within their own, and which hold them whole."""
+    """Return which titles have all the words as parts of theirs, and which have all of them as whole words."""
     distinct, starts, rows_of = _words(version)
     by_words, by_whole = np.ones((2, len(icd_table(version))), dtype=bool)
     for word in words:  # a word of the query lies within one word of a title, or nowhere
@@ -137,7 +137,7 @@ def _holding(words: list[str], version: int) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=10_000)
 def _spelled(word: str, version: int) -> str:
-    """Return the word as titles and everyday names write it, where one of theirs is close."""
+    """Return the most similar word of everyday names or titles if it is close enough, else the word itself."""
     from difflib import get_close_matches
 
     if len(word) < 4 or pc.any(pc.match_substring(_words(version)[0], word)).as_py() or is_title_word(word, version):
@@ -173,7 +173,7 @@ def _lower(version: int) -> pa.Array:
 
 @cache
 def _words(version: int) -> tuple[pa.Array, np.ndarray, np.ndarray]:
-    """Return the distinct words of all titles, where each one's rows start, and the rows in which they stand."""
+    """Return the distinct words of all titles, and for each word (by offsets) the rows of its titles."""
     titles = pc.split_pattern_regex(_lower(version), r"[^\pL\pN_]+")
     words = titles.flatten().dictionary_encode()
     numbers = words.indices.to_numpy()

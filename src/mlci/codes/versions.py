@@ -1,6 +1,7 @@
-"""Which ICD version codes are of, where nobody says it: counts of codes in, a version or a refusal out.
+"""Guess the ICD version of codes, if the user does not state it.
 
-A version is taken where nearly all codes are of it and fewer of the other; a sentence always says which was taken.
+A version is accepted if nearly all codes are of it and fewer are of the other version. A note always reports the guess;
+if no version is accepted, an error asks for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,42 +18,42 @@ if TYPE_CHECKING:
 
     from mlci.codes.admissions import Admissions
 
-CERTAINTY = ("G", "V", "Z", "A")  # letters behind the codes of German diagnoses: sure, suspected, former, ruled out
-SURE = 0.9  # of the codes must be of one ICD version, to guess it
+CERTAINTY = ("G", "V", "Z", "A")  # letters behind German diagnoses: confirmed, suspected, formerly, ruled out
+SURE = 0.9  # the least share of codes of an ICD version for a guess
 
 
 def guess_version(counts: Mapping[str, int], where: str) -> tuple[int, str]:
-    """Tell the ICD version that nearly all codes belong to.
+    """Guess the ICD version of codes.
 
     Args:
-        counts: normalised codes, with how often each came.
-        where: what messages call their file.
+        counts: normalised codes, with the number of times each was recorded.
+        where: the name of their file in messages.
 
     Returns:
-        The version, and a sentence that tells it; codes that do not tell their version are an `InputError`.
+        The version, and a sentence that reports it. If no version fits nearly all codes, an `InputError` is raised.
 
     >>> guess_version({"I509": 3, "E119": 1}, "visits.csv")
     (10, 'the codes were taken for ICD-10: 100.0% of them are; --icd-version says otherwise.')
     """
     often = np.fromiter(counts.values(), dtype=np.int64, count=len(counts))
-    return _told(_shares(_fits(list(counts)), often), where)
+    return _decide(_shares(_fits(list(counts)), often), where)
 
 
 def _fits(codes: Sequence[str] | np.ndarray) -> dict[int, np.ndarray]:
-    """Return which of the codes each version has, as a code or as a heading."""
+    """Return for each version which of the codes it has, as a code or as a heading."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     text = pa.array(codes, pa.string())
     found = {version: _listed(text, version) for version in icd.VERSIONS}
     found[9] |= zeros.stripped(text)
-    marked = (
+    lettered = (
         pc.match_substring_regex(text, f"[{''.join(CERTAINTY)}]$").to_numpy(zero_copy_only=False)
         & ~found[9]
         & ~found[10]
     )
-    if marked.any():
-        found[10][marked] = _listed(pc.utf8_slice_codeunits(text.filter(pa.array(marked)), 0, -1), 10)
+    if lettered.any():
+        found[10][lettered] = _listed(pc.utf8_slice_codeunits(text.filter(pa.array(lettered)), 0, -1), 10)
     return found
 
 
@@ -69,25 +70,26 @@ def _sure(shares: Mapping[int, float]) -> int | None:
     return best if shares[best] >= SURE and shares[best] > shares[other] else None
 
 
-def _told(shares: Mapping[int, float], where: str) -> tuple[int, str]:
+def _decide(shares: Mapping[int, float], where: str) -> tuple[int, str]:
+    """Return the version that the shares of fitting codes show, and a sentence on it."""
     if (version := _sure(shares)) is None:
         raise InputError(
             f"{where}: the ICD version of the codes cannot be told from them ({shares[9]:.0%} fit ICD-9, "
-            f"{shares[10]:.0%} ICD-10); --icd-version 9 or 10 (icd_version= in Python) says it, or names the column "
-            "that does."
+            f"{shares[10]:.0%} ICD-10); --icd-version 9 or 10 (icd_version= in Python) states it, or names the column "
+            "that holds it."
         )
     share = shares[version]
     return version, f"the codes were taken for ICD-{version}: {share:.1%} of them are; --icd-version says otherwise."
 
 
 class Guess:
-    """Gives codes the version that the first batch of them tells, where no code of their file says one.
+    """Guesses the ICD version of the codes of a file from its first batch, if no code has a version.
 
-    A later batch that tells the other version is refused: such a file has both.
+    A later batch whose codes are of the other version raises an `InputError`, because the file then has both.
 
     Args:
-        where: what messages call the file.
-        tell: called once with the sentence of what was guessed.
+        where: the file's name in messages.
+        tell: called once with a sentence that reports the guess.
 
     >>> from mlci.codes.admissions import Admissions
     >>> guess = Guess("visits.csv", print)
@@ -107,11 +109,11 @@ class Guess:
             self.seen = batch.values, _fits(batch.values)
         shares = _shares(self.seen[1], batch.mentions)
         if not self.version:
-            self.version, said = _told(shares, self.where)
-            self.tell(said)
+            self.version, sentence = _decide(shares, self.where)
+            self.tell(sentence)
         elif _sure(shares) not in (None, self.version):
             raise InputError(
                 f"{self.where}: the first codes are ICD-{self.version}, later ones of the other version; --icd-version "
-                "COLUMN names the column that says which."
+                "COLUMN names the column that holds the version."
             )
         return replace(batch, versions=np.full_like(batch.versions, self.version))

@@ -1,8 +1,8 @@
-"""In which years codes were valid in the United States: codes and years of admissions come in, counts go out.
+"""Check whether codes were valid in the United States in the year of the admission.
 
-ICD-10-CM took the place of ICD-9-CM on 1 October 2015; `data/added.csv` says in which year each later code came. When
-ICD-10-CM codes ended, and when ICD-9-CM codes began, is not known here, and so not judged. Nor is a year after the last
-edition that the table knows, where dates lie that were shifted to hide patients, as in MIMIC.
+ICD-10-CM replaced ICD-9-CM on 1 October 2015; `data/added.csv` has the year of each code that was added later. The data
+do not tell when ICD-10-CM codes ended and ICD-9-CM codes began, so this is not checked. Years after the last edition in
+the table are not checked either, because some data have dates that were shifted to protect patients, such as MIMIC.
 """
 
 import csv
@@ -18,14 +18,14 @@ from mlci.codes.icd import DATA
 if TYPE_CHECKING:
     from mlci.codes.admissions import Admissions
 
-CHANGED = 2015  # in which ICD-10-CM took the place of ICD-9-CM
-LAST = 2026  # of the years in which a code is known to have come
-SPAN = 4096  # more than any year
+CHANGED = 2015  # the year in which ICD-10-CM replaced ICD-9-CM
+LAST = 2026  # the last year for which added codes are known
+SPAN = 4096  # larger than any year
 
 
 @cache
 def added() -> dict[str, int]:
-    """Return the year in which each ICD-10-CM code came that came after the first edition.
+    """Return the year of each ICD-10-CM code that was added after the first edition.
 
     >>> added()["U071"], "I509" in added()
     (2020, False)
@@ -35,7 +35,7 @@ def added() -> dict[str, int]:
 
 
 def valid_words(code: str, version: int) -> str:
-    """Return a sentence that says in which years a `code` of an ICD `version` was valid, as far as is known.
+    """Return in words in which years a `code` of an ICD `version` was valid, as far as is known.
 
     >>> valid_words("U071", 10), valid_words("4280", 9)
     ('from 2020', 'to 2015')
@@ -44,7 +44,7 @@ def valid_words(code: str, version: int) -> str:
 
 
 class ByYear:
-    """Counts codes by the year of their admission, batch after batch; `column` holds when it began.
+    """Counts codes by the year of their admission, batch after batch; `column` holds the times of admission.
 
     >>> from mlci.codes.admissions import Admissions
     >>> seen = ByYear()
@@ -62,7 +62,7 @@ class ByYear:
 
         Args:
             admissions: normalised codes.
-            years: of each admission, 0 where it is not known.
+            years: the year of each admission, 0 if unknown.
 
         >>> from mlci.codes.admissions import Admissions
         >>> seen = ByYear()
@@ -70,20 +70,20 @@ class ByYear:
         >>> seen.judged, seen.silent
         (1, 1)
         """
-        judged = np.where((years > 0) & (years <= LAST), years, 0)
-        keys = admissions.indices.astype(np.int64) * SPAN + np.repeat(judged, np.diff(admissions.offsets))
+        usable = np.where((years > 0) & (years <= LAST), years, 0)
+        keys = admissions.indices.astype(np.int64) * SPAN + np.repeat(usable, np.diff(admissions.offsets))
         for key, count in zip(*(found.tolist() for found in np.unique(keys, return_counts=True))):
             value = key // SPAN
             self.counts[int(admissions.versions[value]), str(admissions.values[value]), key % SPAN] += count
 
     @property
     def judged(self) -> int:
-        """How many codes have a year that can be judged."""
+        """The number of codes with a year that can be checked."""
         return sum(count for (_, _, year), count in self.counts.items() if year)
 
     @property
     def silent(self) -> int:
-        """How many codes have none."""
+        """The number of codes without such a year."""
         return self.counts.total() - self.judged
 
     def invalid(self) -> dict[tuple[int, str], int]:
@@ -103,12 +103,12 @@ class ByYear:
 
 
 def years_of(table: Any, column: str, where: str) -> np.ndarray:
-    """Return the years of a column of dates and times; 0 where there is none, or none that can be read.
+    """Return the years of a column of dates and times; 0 if the column is missing or cannot be read.
 
     Args:
         table: an Arrow table.
         column: its column of dates, times or text.
-        where: what a message calls the table.
+        where: the table's name in messages.
 
     >>> import pyarrow as pa
     >>> years_of(pa.table({"admitted": ["2019-12-31", None]}), "admitted", "visits.csv").tolist()
@@ -116,12 +116,12 @@ def years_of(table: Any, column: str, where: str) -> np.ndarray:
     """
     from mlci.codes.lookback import seconds_of
 
-    silent = np.zeros(len(table), dtype=np.int64)
+    unknown = np.zeros(len(table), dtype=np.int64)
     if column not in table.column_names:
-        return silent
+        return unknown
     try:
         seconds, known = seconds_of(table[column], where)
     except InputError:
-        return silent
+        return unknown
     years = seconds.astype("datetime64[s]").astype("datetime64[Y]").astype(np.int64) + 1970
     return np.where(known, np.clip(years, 0, SPAN - 1), 0)

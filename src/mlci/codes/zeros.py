@@ -1,10 +1,10 @@
-"""Zeros that a spreadsheet ate: 038.9 became 38.9, 0389 became 389, 008 became 8.
+"""Recognise and restore leading zeros that ICD-9 codes lost in a spreadsheet: 038.9 became 38.9, 008 became 8.
 
-ICD-9-CM codes of illness begin with three digits, so a code with fewer before its dot, or fewer in all, has lost one.
-Three digits are harder: 401 is the heading of hypertension, written whole, and may be what is left of 040.1. What can
-be no code or heading as it stands has lost a zero for certain. The others are decided for the whole table: one of
-stripped codes has few of them, and nearly each becomes a code with a zero in front, while a table of headings has
-plenty. A code that is another code without its zero (041.11 and 411.1) cannot be recognised.
+ICD-9-CM codes of diseases begin with three digits. So a code with fewer digits before its dot, or fewer in all, has
+lost a zero. Three digits without a dot are ambiguous: 401 may be the heading of hypertension, or what is left of 040.1.
+If the text is neither a code nor a heading, it has surely lost a zero. The other cases are decided for the whole table.
+A table of stripped codes has few of them, and nearly each becomes a code with a zero in front; a table of headings has
+many. A code that equals another code without its zero (041.11 and 411.1) cannot be recognised.
 """
 
 from functools import cache
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 SHORT = r"^\s*\d{1,2}\.\d"  # fewer than three digits before the dot
 DIGITS = r"^\d+$"
-SURE = 0.9  # of the doubtful codes: that many become codes with a zero in front if the table was stripped
+SURE = 0.9  # the share of ambiguous codes that must become codes with a zero in front, for a table to be stripped
 
 
 def short(raw: "pa.Array") -> np.ndarray:
-    """Say of each code, as it was written, whether it has too few digits before its dot.
+    """Find codes with too few digits before the dot.
 
     Args:
-        raw: codes as text; null is not short.
+        raw: codes as they were written; null is not short.
 
     Returns:
         A Boolean array, one flag per code.
@@ -41,10 +41,10 @@ def short(raw: "pa.Array") -> np.ndarray:
 
 
 def stripped(codes: "pa.Array") -> np.ndarray:
-    """Say of each normalised ICD-9 code whether it lost a zero, judged in the company of the others.
+    """Find the normalised ICD-9 codes that lost a zero; ambiguous ones are decided by the table as a whole.
 
     Args:
-        codes: distinct codes of one table.
+        codes: the distinct codes of a table.
 
     Returns:
         A Boolean array, one flag per code.
@@ -61,11 +61,11 @@ def stripped(codes: "pa.Array") -> np.ndarray:
     length = pc.utf8_length(codes).to_numpy(zero_copy_only=False)
     with_zero = _with_zeros(codes) != codes.to_numpy(zero_copy_only=False)
     sure = digits & ((length < 3) | (~icd.known(codes, 9) & ~heading(codes) & with_zero))
-    return sure | (_doubtful(codes) & with_zero) if _whole_codes(codes) else sure
+    return sure | (_ambiguous(codes) & with_zero) if _whole_codes(codes) else sure
 
 
-def _doubtful(codes: "pa.Array") -> np.ndarray:
-    """Return three digits that are a heading and no code: written so, or what is left of a finer code."""
+def _ambiguous(codes: "pa.Array") -> np.ndarray:
+    """Find three digits that are a heading and no code: they were written so, or are the rest of a finer code."""
     import pyarrow.compute as pc
 
     three = pc.match_substring_regex(codes, r"^\d{3}$").fill_null(False).to_numpy(zero_copy_only=False)
@@ -73,22 +73,23 @@ def _doubtful(codes: "pa.Array") -> np.ndarray:
 
 
 def _whole_codes(codes: "pa.Array") -> bool:
-    """Return whether these are whole codes rather than headings.
+    """Return whether a table holds full codes rather than headings.
 
-    They are if codes of four digits and more outnumber headings of three, and a zero in front makes nearly each a code.
+    It does if codes of four or more digits outnumber headings of three digits, and with a zero in front nearly each of
+    these headings is a code.
     """
     import pyarrow.compute as pc
 
     fine = pc.match_substring_regex(codes, r"^\d{4,}$").fill_null(False).to_numpy(zero_copy_only=False)
-    doubtful = _doubtful(codes)
+    ambiguous = _ambiguous(codes)
     padded = pc.binary_join_element_wise("0", codes, "").fill_null("")
-    return int((fine & icd.known(codes, 9)).sum()) > int(doubtful.sum()) and (
-        not doubtful.any() or bool(icd.known(padded, 9)[doubtful].mean() >= SURE)
+    return int((fine & icd.known(codes, 9)).sum()) > int(ambiguous.sum()) and (
+        not ambiguous.any() or bool(icd.known(padded, 9)[ambiguous].mean() >= SURE)
     )
 
 
 def restored(raw: "pa.Array") -> "pa.Array":
-    """Return normalise the codes of a table that is known to be stripped, and put their zeros back.
+    """Normalise the codes of a table that is known to have lost zeros, and restore the zeros.
 
     Args:
         raw: codes as they were written.
@@ -110,10 +111,10 @@ def restored(raw: "pa.Array") -> "pa.Array":
 
 
 def heading(codes: "pa.Array", version: int = 9) -> np.ndarray:
-    """Say of each normalised code whether it is a heading: the first three characters or more of a finer code.
+    """Find headings among normalised codes: the first three or more characters of a finer code.
 
     Args:
-        codes: as text.
+        codes: normalised codes.
         version: 9 or 10.
 
     Returns:
@@ -146,7 +147,7 @@ def _headings(version: int) -> "pa.Array":
 
 
 def _with_zeros(codes: "pa.Array") -> np.ndarray:
-    """Return each code with the zeros in front that make it a code or, among headings, a heading; else itself."""
+    """Add the zeros in front that make a text a code or, in a table of headings, a heading; leave the others."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
