@@ -1,4 +1,4 @@
-"""On a cluster: what a Spark frame gives is what a file gives on one machine, bit for bit."""
+"""Spark: results are bit-for-bit identical to those of a file on one machine."""
 
 import doctest
 import warnings
@@ -52,15 +52,15 @@ def test_examples_run(spark):
 
 
 @pytest.mark.parametrize("name", ["cohort.parquet", pytest.param("codes.parquet", marks=pytest.mark.slow)])
-def test_scores_are_the_local_ones(name, place, spark, tmp_path):
+def test_scores_equal_local_scores(name, place, spark, tmp_path):
     score_file(load_model(place / "model.safetensors"), place / name, tmp_path / "scores.parquet")
     frame = spark.read.parquet(str(place / name)).repartition(3)
     found = mlci.spark.score(frame, place / "model.safetensors").toArrow()
     assert in_order(found).equals(in_order(pq.read_table(tmp_path / "scores.parquet")))
 
 
-def test_files_are_scored_as_the_local_ones(place, spark, tmp_path):
-    """Parquet to Parquet, with Spark as the scheduler alone; what is counted of the parts adds up."""
+def test_files_are_scored_as_locally(place, spark, tmp_path):
+    """Parquet to Parquet, with Spark only as the scheduler; the counts of the parts add up."""
     model = load_model(place / "model.safetensors")
     tally = score_file(model, place / "cohort.parquet", tmp_path / "scores.parquet")
     pq.write_table(pq.read_table(place / "cohort.parquet"), tmp_path / "many.parquet", row_group_size=50)
@@ -83,7 +83,7 @@ def test_files_are_scored_as_the_local_ones(place, spark, tmp_path):
         pytest.param("codes.parquet", {}, marks=pytest.mark.slow),
     ],
 )
-def test_indices_are_the_local_ones(name, options, place, spark, tmp_path):
+def test_indices_equal_local_indices(name, options, place, spark, tmp_path):
     local = {"with_flags" if key == "flags" else key: value for key, value in options.items()}
     write_scores(place / name, tmp_path / "scores.parquet", **local)
     frame = spark.read.parquet(str(place / name)).repartition(3)
@@ -93,7 +93,7 @@ def test_indices_are_the_local_ones(name, options, place, spark, tmp_path):
 
 
 @pytest.mark.parametrize("split", [False, True])
-def test_indices_of_no_admission_are_those_of_a_file_without_rows(split, spark, tmp_path):
+def test_indices_of_an_empty_frame(split, spark, tmp_path):
     names = {"admission_id": pa.int64(), "codes": pa.list_(pa.string())} | ({"split": pa.string()} if split else {})
     path = str(tmp_path / "none.parquet")
     pq.write_table(pa.schema(names).empty_table(), path)
@@ -105,7 +105,7 @@ def test_indices_of_no_admission_are_those_of_a_file_without_rows(split, spark, 
 
 @pytest.fixture(scope="module")
 def flagged(place):
-    """The cohort with flags, a row for each admission and a row for each code, and a model of what was present."""
+    """The cohort with flags, one row per admission and one row per code, and a model of codes present on admission."""
     cohort = pq.read_table(place / "cohort.parquet")
     lists = cohort["codes"].to_pylist()
     flags = [["YNUW1"[number % 5] for number, _ in enumerate(codes)] for codes in lists]
@@ -122,7 +122,7 @@ def flagged(place):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["flag_rows.parquet", "flags.parquet"])
-def test_flags_of_what_was_present_count_as_they_do_locally(name, flagged, place, spark, tmp_path):
+def test_present_on_admission_flags_count_as_locally(name, flagged, place, spark, tmp_path):
     frame = spark.read.parquet(str(place / name)).repartition(3)
     for poa in ("only", "ahrq"):
         write_scores(place / name, tmp_path / f"{poa}.parquet", poa=poa)
@@ -134,7 +134,7 @@ def test_flags_of_what_was_present_count_as_they_do_locally(name, flagged, place
     )
 
 
-def test_codes_of_other_flags_than_a_model_was_made_for_are_not_taken_silently(flagged, place, spark):
+def test_a_choice_of_flags_that_the_model_was_not_made_for_is_reported(flagged, place, spark):
     plain = spark.read.parquet(str(place / "codes.parquet"))
     with pytest.raises(InputError, match="the frame: has no flags of what was present on admission"):
         mlci.spark.score(plain, flagged)
@@ -147,7 +147,7 @@ def test_codes_of_other_flags_than_a_model_was_made_for_are_not_taken_silently(f
 
 
 @pytest.mark.slow
-def test_age_and_sex_count_as_they_do_locally(spark, tmp_path):
+def test_age_and_sex_count_as_locally(spark, tmp_path):
     plain = random_table()
     model = replace(
         plain,
@@ -170,7 +170,7 @@ def test_age_and_sex_count_as_they_do_locally(spark, tmp_path):
 
 @pytest.mark.slow
 def test_the_first_codes_by_seq_num_count(place, spark):
-    """One code more than a model takes: which one is left out is said by a column, as rows have no order in Spark."""
+    """One code more than the model counts: a column decides which is left out, as Spark rows have no order."""
     model = load_model(place / "model.safetensors")
     model = replace(model, vocabulary=replace(model.vocabulary, max_codes=3))
     codes = list(model.vocabulary.tokens[: model.vocabulary.max_codes + 1])
@@ -204,7 +204,7 @@ def test_columns_that_look_like_codes_and_are_not_read_are_reported(place, spark
         assert [str(warning.message) for warning in caught if warning.category is UserWarning] == [said]
 
 
-def test_a_frame_that_cannot_do_is_refused_before_any_work(place, spark):
+def test_an_invalid_frame_is_refused_before_any_work(place, spark):
     path = place / "model.safetensors"
     frame = spark.createDataFrame([(1, 4280, ["I10"])], "admission_id int, number int, codes array<string>")
     with pytest.raises(InputError, match=r"lacks the column codes; .* found are admission_id, number"):
@@ -219,8 +219,8 @@ def test_a_frame_that_cannot_do_is_refused_before_any_work(place, spark):
         mlci.spark.indices(frame.selectExpr("*", "'test' AS split"), icd_version=10)
 
 
-def test_small_batches_are_put_together(monkeypatch):
-    """Every row arrives, in order, in tables of at least so many rows but for the last."""
+def test_small_batches_are_merged(monkeypatch):
+    """Every row arrives, in order, in tables of at least a minimum size except for the last."""
     monkeypatch.setattr(mlci.spark, "BATCH", 25)
     rows = pa.table({"row": range(72)})
     tables = list(mlci.spark._tables(rows.to_batches(max_chunksize=10)))

@@ -1,4 +1,4 @@
-"""Other settings of the benchmark's models, from a TOML file."""
+"""Changed settings of the benchmark's models, from a TOML file."""
 
 import pytest
 
@@ -21,7 +21,7 @@ stage2_epochs = 3
 """
 
 
-def test_models_and_families_take_their_tables(tmp_path):
+def test_models_and_families_take_their_settings(tmp_path):
     (tmp_path / "changes.toml").write_text(FILE)
     settings = Settings(epochs=2, changes=read_changes(tmp_path / "changes.toml"))
     models = {name: settings.adapt(model) for name, model in baselines.discover().items()}
@@ -47,13 +47,13 @@ def test_models_and_families_take_their_tables(tmp_path):
         ("[paper", "is not TOML"),
     ],
 )
-def test_what_is_wrong_is_told_before_any_run(tmp_path, text, said):
+def test_wrong_settings_are_reported_before_any_run(tmp_path, text, said):
     (tmp_path / "changes.toml").write_text(text)
     with pytest.raises(InputError) as raised:
         read_changes(tmp_path / "changes.toml")
     assert said in str(raised.value)
 
 
-def test_a_name_stays_what_it_is():
+def test_names_cannot_be_changed():
     with pytest.raises(InputError):
         changed(baselines.discover()["knn"], {"knn": {"title": "x"}})

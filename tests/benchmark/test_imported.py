@@ -1,4 +1,4 @@
-"""Runs computed elsewhere: what a file says never becomes a path, and what does not fit is refused before writing."""
+"""Imported runs: text in a file never becomes a path, and invalid files are refused before anything is written."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def cohort(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(cohort):
-    """A file as it should be: facts and arrays."""
+    """A valid file: facts and arrays."""
     table = read_cohort(cohort)
     model = asdict(baselines.discover()["charlson"])
     run = {"model": model, "seed": 11, "cost": {"seconds": 1.0}}
@@ -36,7 +36,7 @@ def taken(folder, cohort, facts, arrays):
     return import_runs(folder / "x.npz", cohort, folder / "deep" / "er" / "runs")
 
 
-def test_a_whole_file_is_taken_over(tmp_path, cohort, whole):
+def test_a_valid_file_is_imported(tmp_path, cohort, whole):
     (run,) = taken(tmp_path, cohort, *whole)
     assert (run.folder / "DONE").exists()
 

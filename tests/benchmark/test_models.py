@@ -1,4 +1,4 @@
-"""The contract that every discovered model keeps, and the facts of single ones."""
+"""The contract of every discovered model, and tests of single models."""
 
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -94,7 +94,7 @@ def test_unknown_codes_and_empty_admissions_have_a_score(fitted, data):
     np.testing.assert_allclose(alone, score[:1], rtol=1e-5, atol=1e-6)
 
 
-def test_valid_outcomes_choose_and_never_teach(fitted, data):
+def test_validation_outcomes_are_used_for_selection_only(fitted, data):
     """With one outcome (nothing to weigh) and one candidate (nothing to choose) they have no influence but a sign."""
     model, _ = fitted
     if "rounds" in {field.name for field in fields(model)}:
@@ -175,7 +175,7 @@ def test_pooling_by_share_equals_copies_of_admissions(data):
     assert np.sum(weight * _bags.cross_entropy(logit, share)) == pytest.approx(copies, rel=1e-6)
 
 
-def test_an_outcome_of_one_class_takes_no_part(data):
+def test_an_outcome_of_one_class_is_left_out(data):
     model = baselines.discover()["logistic"]
     still = {name: replace(data[name], outcomes=data[name].outcomes.copy()) for name in ("train", "valid")}
     still["train"].outcomes[:, 1] = 0
@@ -186,7 +186,7 @@ def test_an_outcome_of_one_class_takes_no_part(data):
 
 
 def test_factorization_machine_sees_pairs():
-    """Two codes that matter only together: no linear model orders these admissions, the machine does."""
+    """Two codes that matter only together: a factorization machine orders these admissions, a linear model cannot."""
     random = np.random.default_rng(0)
     both = random.integers(0, 2, (4000, 2))
     y = (both[:, 0] == both[:, 1]).astype(np.float32)[:, None]

@@ -16,7 +16,7 @@ QUICK = ["charlson", "multinomial_nb", "deepsets_sum", "paper"]
 
 
 @pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
-def test_the_demos_run_whole_and_say_how_small_they_are(dataset, demos, tmp_path):
+def test_the_demos_run_and_state_their_size(dataset, demos, tmp_path):
     settings = Settings(seeds=(11, 101), epochs=1)
     location = demos / f"{dataset}_demo"
     found = module.reproduce(dataset, location, tmp_path, models=QUICK, settings=settings)
@@ -49,7 +49,7 @@ def test_the_demos_run_whole_and_say_how_small_they_are(dataset, demos, tmp_path
 
 
 @pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
-def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
+def test_tables_in_mimics_form_run(dataset, tmp_path):
     raw = tmp_path / "raw"
     truth = synthetic.read(1_000, seed=3, icd9_share=dataset == "mimic3", as_mimic4=raw).table.sort_by("admission_id")
     reversed_stay = hospitals.reverse_one_stay(raw)
@@ -86,7 +86,7 @@ def test_tables_in_mimics_form_run_whole(dataset, tmp_path):
     assert found.curves["in_sds"].notna().all()
 
 
-def test_the_index_may_be_absent(demos, tmp_path):
+def test_the_paper_model_may_be_absent(demos, tmp_path):
     found = module.reproduce("mimic3", demos / "mimic3_demo", tmp_path, models=["charlson"])
     assert len(found.curves) == len(found.diagnostics) == 0
     # A clinical index has no deviation on either side: the difference stands alone.

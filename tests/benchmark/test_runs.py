@@ -63,7 +63,7 @@ def test_a_run_is_a_folder_with_done_last(done, cohort):
 
 
 def test_a_run_of_a_recipe_is_an_index(done, cohort, mlci_cli, tmp_path):
-    """It holds its vocabulary, risks and cutoff: it scores a file as the run scored its cohort."""
+    """The index has vocabulary, risks and cutoff, and scores a file as the run scored its cohort."""
     folder, _ = done
     mlci_cli("score", folder / "paper" / "11", cohort, "-o", tmp_path / "scores.parquet")
     table, scored = read_cohort(cohort), pq.read_table(tmp_path / "scores.parquet")
@@ -125,7 +125,7 @@ def test_processes_give_the_same_scores(cohort, done, tmp_path):
 
 
 def test_models_and_seeds_that_are_fitted_at_once_give_nearly_the_same_scores(cohort, done, tmp_path, monkeypatch):
-    """As on a GPU; here by the same code on the processor."""
+    """The code path of a GPU, run on the CPU."""
     monkeypatch.setattr(stacked, "STACKED_DEVICES", ("cpu",))
     seen = []
     run_benchmark(
@@ -145,7 +145,7 @@ def test_models_and_seeds_that_are_fitted_at_once_give_nearly_the_same_scores(co
         assert np.corrcoef(ours, theirs)[0, 1] > 0.995
 
 
-def test_a_device_that_is_not_there_is_one_sentence(cohort, tmp_path):
+def test_a_missing_device_raises_one_sentence(cohort, tmp_path):
     with pytest.raises(InputError, match="device is 'cuda:77', which this machine does not offer"):
         run_benchmark(cohort, tmp_path, models=["paper"], settings=Settings(device="cuda:77"))
 
@@ -180,7 +180,7 @@ def test_outcomes_of_the_test_split_are_never_read(cohort, tmp_path, name):
     np.testing.assert_array_equal(*scores)
 
 
-def test_a_missing_library_is_skipped_and_said(cohort, tmp_path, monkeypatch):
+def test_a_missing_library_is_skipped_with_a_message(cohort, tmp_path, monkeypatch):
     lacking = replace(baselines.discover()["trees"], needs="no_such_library")
     monkeypatch.setitem(baselines.discover(), "trees", lacking)
     [run] = run_benchmark(cohort, tmp_path, models=["trees"])
@@ -193,7 +193,7 @@ def test_the_anchor_must_be_an_outcome(cohort, tmp_path):
 
 
 def paper_frame(dataset: str) -> pd.DataFrame:
-    """The paper's own cells in the form of our results, three seeds that have exactly its means and deviations."""
+    """The paper's cells in the form of our results: three seeds with exactly its means and SDs."""
     families = {model.title: baselines.FAMILIES[model.family] for model in baselines.discover().values()}
     rows = []
     for cell in baselines.paper_scores():
@@ -307,7 +307,7 @@ def test_the_table_of_the_page(cohort, done):
     assert float(lines[5][after + 5]) > float(lines[4][after + 5])
 
 
-def test_runs_computed_elsewhere_are_taken_over(cohort, done, tmp_path):
+def test_runs_computed_elsewhere_are_imported(cohort, done, tmp_path):
     gpu = script("benchmarks/gpu_models.py")
     gpu.export(str(cohort), str(tmp_path / "tokens.npz"))
     gpu.begin(str(tmp_path / "tokens.npz"))
@@ -354,7 +354,7 @@ def test_command_line(cohort, mlci_cli, tmp_path, empty_figures):
     assert f"lacks 5 of {len(test)} test admissions" in mlci_cli(*words, code=2).stderr
 
 
-def test_command_line_refuses_and_lists(cohort, mlci_cli, tmp_path):
+def test_command_line_errors_and_lists(cohort, mlci_cli, tmp_path):
     unknown = mlci_cli("benchmark", cohort, "-o", tmp_path / "out", "--models", "charlsen", code=2).stderr
     assert "'charlsen' is not known" in unknown
     assert "set_transformer_multi_rbf" in unknown

@@ -1,4 +1,4 @@
-"""A model file gives back no single admission: quantiles are means of ten, small counts are not told."""
+"""A model file discloses no single admission: quantiles are means of ten, small counts are suppressed."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from mlci.tokens import Tokens
 
 
 @given(st.integers(2, 3000), st.integers(0, 9))
-def test_quantiles_rise_and_stand_for_ten_admissions_each(n, seed):
+def test_quantiles_increase_and_average_ten_admissions_each(n, seed):
     scores = np.random.default_rng(seed).normal(size=n)
     found = quantiles(scores)
     assert (np.diff(found) >= 0).all()
@@ -37,14 +37,14 @@ def test_no_member_of_a_small_cohort_is_recovered():
     assert near.sum() == 0
 
 
-def test_percentiles_stay_what_they_were_in_a_large_cohort():
+def test_percentiles_are_unchanged_in_a_large_cohort():
     scores = np.random.default_rng(0).normal(size=100_000)
     found = np.interp(scores, quantiles(scores), np.linspace(0, 100, len(quantiles(scores))))
     exact = scores.argsort().argsort() / len(scores) * 100
     assert np.abs(found - exact).max() < 0.1
 
 
-def test_small_counts_are_not_told():
+def test_small_counts_are_suppressed():
     outcomes = np.zeros((50, 4))
     outcomes[:20, 0], outcomes[:9, 1], outcomes[:41, 2], outcomes[9:, 3] = 1, 1, 1, np.nan
     assert counted(["a", "b", "c", "d"], outcomes) == {"a": 20}
@@ -71,7 +71,7 @@ def test_tokens_of_one_patient_are_counted(n, seed, at_once):
         assert tokens_of_one_patient(train) == sum(len(own) == 1 for own in whose[2:])
 
 
-def test_a_fit_says_how_many_tokens_are_of_one_patient():
+def test_a_fit_reports_tokens_of_one_patient():
     codes = [["I50.9"], ["E11.9"]] * 40 + [["Q87.1"]] * 12 + [["N17.9"]] * 12
     subjects = [*range(80), *([80] * 12), *range(81, 93)]
     outcomes = {"mortality": [1, 0] * 52}
@@ -82,8 +82,8 @@ def test_a_fit_says_how_many_tokens_are_of_one_patient():
     assert "(2 from a single patient; `min_admissions` leaves rare tokens out)" in _summary(index.model_)
 
 
-def test_percentiles_of_a_score_that_many_share_are_those_of_the_index_that_ships():
-    """Parts of an index that spread less, and a third of all scores in one place, as curves with a flat piece give."""
+def test_percentiles_of_tied_scores_are_those_of_the_final_index():
+    """Cross-fitted scores with a smaller spread, and a third of all scores tied, as with a flat piece of a curve."""
     rng = np.random.default_rng(0)
     flat = lambda latent: np.where(np.abs(latent) < 0.4, 0.0, np.expm1(latent))  # noqa: E731
     train, valid, others = (rng.normal(size=n) for n in (900, 125, 20_000))

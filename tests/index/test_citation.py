@@ -1,4 +1,4 @@
-"""A citation holds the version that runs, and a methods paragraph the model's own numbers."""
+"""A citation has the installed version, and a methods paragraph has the model's own numbers."""
 
 import csv
 import re
@@ -33,7 +33,7 @@ def test_a_paragraph_has_the_models_own_numbers():
         assert expected in text
 
 
-def test_a_paragraph_tells_whose_data_from_when_and_how_well_it_orders():
+def test_a_paragraph_states_data_dates_and_auroc():
     text = methods(mlci.load("us2010").model_)
     assert "(US short-stay hospitals, National Hospital Discharge Survey 2010; discharges of 2010)" in text
     with (resources.files("mlci.index") / "data" / "us2010.csv").open() as file:

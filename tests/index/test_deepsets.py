@@ -80,7 +80,7 @@ def test_logits_far_apart_do_not_overflow(pooling):
 @pytest.mark.parametrize("pooling", ["mean+max", "attention+gated"])
 @given(admissions=st.lists(admission, min_size=1, max_size=6), seed=st.integers(0, 99))
 @settings(max_examples=30, deadline=None)
-def test_the_order_of_codes_changes_not_a_bit(pooling, admissions, seed):
+def test_scores_do_not_depend_on_the_order_of_codes(pooling, admissions, seed):
     rng = np.random.default_rng(seed)
     scorer = DeepSetsScorer(random_state(SIZE, width=128, pooling=pooling), pooling, VOCABULARY)
     shuffled = [rng.permutation(each) for each in admissions]
@@ -88,7 +88,7 @@ def test_the_order_of_codes_changes_not_a_bit(pooling, admissions, seed):
 
 
 @pytest.mark.parametrize("pooling", ["mean+max", "attention+gated"])
-def test_the_company_of_an_admission_changes_not_a_bit(pooling):
+def test_scores_do_not_depend_on_the_batch(pooling):
     scorer = DeepSetsScorer(random_state(SIZE, width=128, pooling=pooling), pooling, VOCABULARY)
     tokens = flat(many(2 * BLOCK * ROWS + 3))
     together = scorer(tokens)
@@ -110,7 +110,7 @@ def test_the_longest_admission_does_not_overflow(longest):
 
 
 @pytest.mark.parametrize("pooling", ["mean+max", "sum", "gated+max"])
-def test_codes_taken_whole_have_the_bits_of_their_tokens(pooling):
+def test_whole_codes_score_exactly_as_their_tokens(pooling):
     """The tokens of a code in one row of the table, beside each token in a row of its own."""
     codes = [["I5010", "I509", "E11"], ["I50", "I5010", "I5010"], ["ZZZ"], [], ["E1165", "I2", "I509"]]
     admissions = Admissions.from_lists(codes, icd_version=10)

@@ -34,7 +34,7 @@ def fitted() -> MLCI:
     return MLCI(config=QUICK, seed=3).fit(toy_cohort(1500))
 
 
-def test_manners_of_scikit_learn(fitted):
+def test_conventions_of_scikit_learn(fitted):
     index = MLCI(config=QUICK, seed=5, anchor="long_stay")
     assert index.get_params() == clone(index).get_params()
     assert index.set_params(seed=7) is index
@@ -58,7 +58,7 @@ def test_score_is_one_float_per_admission_in_order(fitted):
 
 
 def test_the_score_learns_and_is_oriented():
-    """A held-out split is ordered by severity: those who died score higher."""
+    """A held-out split is ordered by severity: patients who died score higher."""
     cohort = toy_cohort(3000, seed=2)
     index = MLCI(
         config=PaperConfig(encoder=EncoderConfig(width=32), optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=4))
@@ -215,7 +215,7 @@ def bad(**changes):
         (OUTCOMES, {"split": ["train"]}, "split: has 1 values for 1500"),
     ],
 )
-def test_bad_outcomes_are_told_in_one_sentence(outcomes, options, message):
+def test_bad_outcomes_raise_one_sentence(outcomes, options, message):
     with pytest.raises(InputError, match=message):
         MLCI(config=QUICK).fit(PATIENTS, outcomes, **options)
 

@@ -15,7 +15,7 @@ NAMES = ["mortality", "long_stay"]
 
 
 def draw(rng, n: int, memory: float) -> tuple[np.ndarray, np.ndarray]:
-    """Outcomes by a true severity, and a score that knows it and, by its `memory`, the outcomes themselves."""
+    """Outcomes that follow a true severity, and a score that knows it and, with `memory`, the outcomes too."""
     severity = rng.normal(size=n)
     labels = (severity[:, None] + rng.logistic(size=(n, 2)) > [2, 1]).astype(float)
     return severity + memory * labels.mean(axis=1), labels
@@ -32,7 +32,7 @@ def evidence(
     return Evidence(scores, labels, **(settings | options))
 
 
-def test_scores_that_remember_have_their_curves_drawn_elsewhere():
+def test_curves_of_overfitted_scores_use_the_validation_split():
     found = evidence()
     assert (found.splits, found.words, found.in_sample()) == (("valid",), "validation admissions", [])
     score, labels = draw(np.random.default_rng(9), 20_000, 0.0)
@@ -62,7 +62,7 @@ def test_cross_fitted_scores_take_all_admissions():
     assert found.cutoff().n == 6_000
 
 
-def test_a_small_validation_split_and_a_rare_outcome_are_told():
+def test_a_small_validation_split_and_a_rare_outcome_are_reported():
     few = evidence(valid=ENOUGH - 1)
     assert few.words.endswith("which it was learned from")
     assert few.in_sample() == NAMES
@@ -94,8 +94,8 @@ def test_risks_of_validation_admissions_come_from_the_other_half():
     assert (halved(np.array(["b", "a", "b"]), 3) == [False, True, False]).all()
 
 
-def test_a_model_is_made_by_one_thread_of_blas(monkeypatch):
-    """So that its last digits do not depend on the machine's cores."""
+def test_a_model_is_built_with_one_thread_of_blas(monkeypatch):
+    """The last digits must not depend on the number of the machine's cores."""
     seen = record_blas_threads(monkeypatch, _model_of_fit, "counted")
     with threadpool_limits(2, user_api="blas"):
         learn(FitSettings(), [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)

@@ -42,7 +42,7 @@ def test_shares_of_a_table_add_up(name, admission):
         np.testing.assert_allclose([total, found.log_odds[outcome]], whole[place], atol=1e-9)
 
 
-def test_a_beginning_is_split_evenly_among_the_codes_that_share_it():
+def test_a_prefix_is_split_evenly_among_the_codes_that_share_it():
     index = TABLES["plain"]
     tokens, weights = list(index.model_.vocabulary.tokens), index.model_.state["weights"][2:, 0]
     of = dict(zip(tokens, weights))
@@ -68,6 +68,6 @@ def test_a_notebook_shows_the_table():
     assert "do not add up" in index_of(random_model()).explain(["A000"], icd_version=10)._repr_html_()
 
 
-def test_one_text_in_place_of_a_list_is_refused():
+def test_a_string_in_place_of_a_list_is_refused():
     with pytest.raises(InputError, match="expected a list of codes"):
         TABLES["plain"].explain("I50.9 N17.9", icd_version=10)

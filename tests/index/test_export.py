@@ -34,7 +34,7 @@ RARE = replace(PLAIN, vocabulary=replace(PLAIN.vocabulary, support=(0,) * len(PL
 
 
 def holed(model: Model) -> Model:
-    """Without every third row, categories of known codes among them; unknown codes add something, once."""
+    """A table without every third row, including categories of known codes; unknown codes add a weight, once."""
     vocabulary, weights = model.vocabulary, model.state["weights"].copy()
     weights[UNK] = 0.3, -0.7
     kept = [row for row in range(len(vocabulary.tokens)) if row % 3]
@@ -47,7 +47,7 @@ IGNORING = holed(replace(random_table(ignored=("10:A00", "10:B012")), quantiles=
 
 
 def rows_of(lists: list[list[str]], version: int = 10) -> pd.DataFrame:
-    """One row per code, as people write them; an admission without codes has an empty one."""
+    """One row per code, in the usual spellings; an admission without codes has an empty row."""
     rows = [
         (number, version, f" {code[:3].lower()}.{code[3:]}" if code and number % 2 else code)
         for number, codes in enumerate(lists)
@@ -64,7 +64,7 @@ def check(found: pd.DataFrame, model: Model, lists: list[list[str]], *, version:
         np.testing.assert_allclose(found[name].to_numpy(float), wanted[name].astype(float), atol=1e-9, err_msg=name)
 
 
-def test_a_table_that_leaves_has_no_row_of_fewer_than_ten_admissions(tmp_path):
+def test_an_exported_table_has_no_row_of_fewer_than_ten_admissions(tmp_path):
     assert 0 in PLAIN.vocabulary.support
     said = export(PLAIN, tmp_path / "weights.csv")
     frame = pd.read_csv(tmp_path / "weights.csv", dtype={"code": str})
@@ -103,7 +103,7 @@ def test_sql_gives_the_numbers_of_mlci_score(engine, model):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_sql_is_what_each_engine_reads(dialect):
+def test_sql_is_valid_in_each_dialect(dialect):
     *_, view = statements(replace(PLAIN, quantiles=np.linspace(-1, 1, 11)), dialect)  # a thousand are as many lines
     tree = sqlglot.parse_one(view, read=dialect)
     assert tree.find(sqlglot.exp.Create)
@@ -138,7 +138,7 @@ def test_the_command_writes_all_three_forms(tmp_path):
         (RARE, "w.xlsx", {}, "no code has at least 10 training admissions behind it; --all-rows"),
     ],
 )
-def test_what_cannot_be_exported_is_told(model, name, options, words, tmp_path):
+def test_models_that_cannot_be_exported_are_refused(model, name, options, words, tmp_path):
     with pytest.raises(InputError, match=words):
         export(model, tmp_path / name, **options)
     assert not list(tmp_path.iterdir())
@@ -256,7 +256,7 @@ def on_spark(model, rows, request):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [on_duckdb, on_sqlite, on_postgres, on_spark])
-def test_three_sources_are_scored_alike_where_they_lie(engine, hospitals_of_three, request):
+def test_sql_scores_three_sources_in_their_database(engine, hospitals_of_three, request):
     model, rows = hospitals_of_three
     if engine is on_spark:
         rows = rows[~rows["admission_id"].str.startswith("nhds") | rows["admission_id"].str.endswith("77")]  # a sample

@@ -8,7 +8,7 @@ from mlci.index.estimator import MLCI
 from mlci.measures.discrimination import calibration, log_losses
 
 
-def test_enough_is_silent_and_too_few_is_told_with_the_number_needed():
+def test_too_few_events_are_reported_with_the_number_needed():
     rare, frequent = np.zeros(4000), np.tile([0.0, 1.0], 2000)
     rare[:80] = 1
     found = shortfalls(["rare", "frequent"], np.column_stack([rare, frequent]))
@@ -20,8 +20,8 @@ def test_enough_is_silent_and_too_few_is_told_with_the_number_needed():
     assert in_words({}) == []
 
 
-def test_an_outcome_that_missing_values_take_from_the_cutoff_is_named():
-    """Who died was not discharged: among those where both are known, nobody died."""
+def test_an_outcome_left_out_of_the_cutoff_is_named():
+    """Patients who died were not discharged: among admissions where both are known, nobody died."""
     codes, died = [["I50.9"], ["E11.9"]] * 60, np.tile([1.0, 0.0], 60)
     home = np.where(died == 1, np.nan, np.arange(120) % 4 < 2)
     index = MLCI().fit(codes, {"died": died, "home": home}, icd_version=10)
@@ -31,7 +31,7 @@ def test_an_outcome_that_missing_values_take_from_the_cutoff_is_named():
     assert said[0].endswith("(home is missing wherever it is present).")
 
 
-def test_below_five_is_refused_unless_told():
+def test_fewer_than_five_events_are_refused_unless_allowed():
     codes, died = [["I50.9"], ["E11.9"]] * 30, [1] * 4 + [0] * 56
     with pytest.raises(InputError, match=r"died: fewer than 5 training admissions have it, or lack it.*--few-events"):
         refuse_few(["died"], np.array(died)[:, None])
@@ -45,7 +45,7 @@ def test_below_five_is_refused_unless_told():
 
 @pytest.mark.slow
 def test_a_small_hospital_gets_risks_that_hold_elsewhere():
-    """1,000 admissions with 20 deaths, judged on others: `benchmarks/small_hospitals.py` does it eight times."""
+    """1,000 admissions with 20 deaths, evaluated on others; `benchmarks/small_hospitals.py` repeats it eight times."""
     cohort = build_cohort("synthetic", 6000, seed=3)
     rng, died = np.random.default_rng(0), cohort.labels("mortality")[:, 0] == 1
     chosen = np.zeros(len(cohort), dtype=bool)

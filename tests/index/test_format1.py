@@ -1,4 +1,4 @@
-"""Model files that mlci 0.1 wrote still load, score to the same numbers and show how they were made."""
+"""Model files written by mlci 0.1 still load, give the same scores and show the record of their fit."""
 
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_files_of_format_1_show_their_record(recipe, summary, titles, tmp_path):
 
 
 @pytest.mark.filterwarnings("default::mlci.base.outdated.OutdatedWarning")
-def test_a_former_name_of_a_recipe_is_understood_with_a_warning(mlci_cli):
+def test_a_former_name_of_a_recipe_gives_a_warning(mlci_cli):
     said = "the recipe name mlci is outdated and understood up to version 0.3: it is now called deep."
     with pytest.warns(OutdatedWarning, match=said), pytest.raises(mlci.InputError, match="fit needs outcomes"):
         mlci.MLCI(recipe="mlci").fit([["I50.9"]])

@@ -1,4 +1,4 @@
-"""Risks that an encoder tells beside its score: by the definition, in the model file, and where a file has none."""
+"""Risks from the heads of an encoder: by their definition, in the model file, and for files without heads."""
 
 from dataclasses import asdict, replace
 
@@ -29,7 +29,7 @@ QUICK = DeepConfig(
 
 
 def with_heads(size: int, *, width: int = 16, outcomes: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random weights, as of an encoder that nobody trained."""
+    """Random weights, as of an untrained encoder."""
     rng, state = np.random.default_rng(seed), random_state(size, width=width, seed=seed)
     shapes = {"weight": (outcomes, width), "bias": (outcomes,), "tokens": (size, outcomes)}
     heads = {f"heads.{name}": rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
@@ -69,7 +69,7 @@ def test_log_odds_follow_the_definition_and_leave_the_score_alone():
     assert bare.risks(bare.read(plain)).shape == (5, 0)
 
 
-def test_neither_order_nor_company_changes_a_bit_of_log_odds():
+def test_log_odds_depend_neither_on_order_nor_on_the_batch():
     rng = np.random.default_rng(1)
     lists = [rng.integers(1, 40, rng.integers(0, 9)) for _ in range(BLOCK * ROWS + 300)]
     ends = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
@@ -148,7 +148,7 @@ def test_effects_on_log_odds_are_what_leaving_a_code_out_does(index):
 
 
 def test_own_risks_are_recalibrated(index):
-    """In a hospital where twice as many die, scores stay and own risks follow."""
+    """In a hospital with twice the mortality, scores stay the same and own risks follow."""
     cohort = toy_cohort(1500, seed=4)
     done = recalibrate(index.model_, cohort).model
     admissions = cohort.admissions()
@@ -160,5 +160,5 @@ def test_own_risks_are_recalibrated(index):
         assert abs(risk.mean() - np.nanmean(known)) <= abs(index.model_.risks(before)[name].mean() - np.nanmean(known))
 
 
-def test_the_settings_of_heads_travel(index):
+def test_the_settings_of_heads_are_saved(index):
     assert asdict(QUICK)["heads"] == index.model_.card["config"]["heads"]

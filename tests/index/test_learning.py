@@ -1,4 +1,4 @@
-"""Learning: what was asked for, and how it ends when it is stopped."""
+"""Fitting: the settings, and interrupts."""
 
 import threading
 
@@ -9,7 +9,7 @@ from mlci.index import learning
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_a_stop_does_not_wait_for_what_is_imported_beside(monkeypatch, stop):
+def test_an_interrupt_does_not_wait_for_background_imports(monkeypatch, stop):
     begun, go_on = threading.Event(), threading.Event()
 
     def importing(*_) -> None:

@@ -1,4 +1,4 @@
-"""A model says how far its codes look back, and admissions that do otherwise are not taken without a word."""
+"""A model states its look-back period, and admissions with another one give a warning."""
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ def cohort() -> mlci.Cohort:
     return mlci.Cohort.from_frame(frame, icd_version=10, subject="mrn", outcomes={"mortality": "died"})
 
 
-def test_a_model_says_how_far_its_codes_look_back(cohort, tmp_path):
+def test_a_model_states_its_look_back_period(cohort, tmp_path):
     looking = cohort.looking_back(90)
     index = mlci.MLCI().fit(looking)
     assert index.model_.card["look_back"] == 90

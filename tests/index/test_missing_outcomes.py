@@ -6,13 +6,13 @@ from mlci.index._missing_outcomes import in_words, masking
 from mlci.index.estimator import MLCI
 
 
-def test_few_missing_outcomes_are_no_news():
+def test_few_missing_outcomes_are_not_reported():
     y = np.tile([0.0, 1.0], 100)
     assert masking(["died", "home"], np.column_stack([y, np.where(np.arange(200) < 10, np.nan, y)])) == {}
     assert in_words({}) == []
 
 
-def test_counts_below_ten_are_not_told():
+def test_counts_below_ten_are_suppressed():
     died = np.r_[np.ones(12), np.zeros(188)]
     home = np.where(np.arange(200) < 197, np.nan, 1.0)
     facts = masking(["died", "home"], np.column_stack([died, home]))
@@ -41,8 +41,8 @@ def recipe_of(name: str) -> dict:
 
 
 @pytest.mark.parametrize("name", ["table", pytest.param("deep", marks=pytest.mark.slow), "paper"])
-def test_each_recipe_says_on_how_many_admissions_its_cutoff_rests(name):
-    """Long stay is known for a third of the admissions alone: those of one ward."""
+def test_each_recipe_reports_the_admissions_behind_its_cutoff(name):
+    """Long stay is known for only a third of the admissions: those of one ward."""
     rng = np.random.default_rng(0)
     codes = [[code] for code in rng.choice(["I50.9", "E11.9", "J44.9"], 360)]
     died = np.array([code == ["I50.9"] for code in codes]) * (rng.random(360) < 0.7).astype(float)

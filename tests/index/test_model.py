@@ -25,7 +25,7 @@ def file(tmp_path):
     return path
 
 
-def test_a_model_comes_back_as_it_went(file, tmp_path):
+def test_a_saved_model_loads_unchanged(file, tmp_path):
     model, again = random_model(), load_model(file)
     for name, column in model.columns(ADMISSIONS).items():
         np.testing.assert_array_equal(again.columns(ADMISSIONS)[name], column)
@@ -129,7 +129,7 @@ def test_forged_facts_are_refused(place, tmp_path, file):
             load_model(tmp_path / "m")
 
 
-def test_what_is_no_model_file_is_told_at_once(tmp_path, file):
+def test_a_file_that_is_not_a_model_is_refused(tmp_path, file):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="is a pipe"):
         load_model(tmp_path / "pipe")
@@ -163,7 +163,7 @@ def test_percentiles_and_risks_follow_the_score():
     assert (columns["high_severity"] == (columns["score"] >= model.cutoff.score)).all()
 
 
-def test_codes_left_out_on_purpose_are_understood():
+def test_ignored_codes_count_as_understood():
     model = random_table(ignored=("10:B01",))
     enough = model.understanding(as_admissions([["A000", "B010", "B011"], ["B010"]], icd_version=10)).enough
     assert enough.tolist() == [True, False]  # of the second nothing would count

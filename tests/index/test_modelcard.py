@@ -1,4 +1,4 @@
-"""The model card: what a model file says of itself, the same for page, report, points card and Markdown."""
+"""The model card: the facts of a model file, the same for page, report, points card and Markdown."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def test_dates_and_licence_are_those_of_the_source_or_said_to_be_unknown(source,
     assert licence in known["Licence of the data"]
 
 
-def test_the_maker_says_what_only_the_maker_knows(mlci_cli, tmp_path):
+def test_the_user_describes_the_data(mlci_cli, tmp_path):
     toy_cohort(400).write(tmp_path / "cohort.parquet")
     told = ["--about", "dates=2019 to 2023", "--about", "licence=of this hospital, not to be passed on"]
     mlci_cli("fit", "cohort.parquet", "-o", "own.safetensors", *told)

@@ -1,4 +1,4 @@
-"""An index of any encoder: kept as a file, and scored through torch where codes look at one another."""
+"""An index with any encoder: saved as a file, and scored with torch if it has attention between codes."""
 
 from dataclasses import asdict, replace
 
@@ -45,7 +45,7 @@ def test_arrays_of_another_network_are_refused(tmp_path):
         load_model(tmp_path / "other.safetensors")
 
 
-def test_a_missing_torch_is_told_in_one_sentence(tmp_path, monkeypatch):
+def test_a_missing_torch_raises_one_sentence(tmp_path, monkeypatch):
     kept(EncoderConfig(name="set_transformer", width=8), tmp_path / "model.safetensors")
     monkeypatch.setattr(extras, "missing", lambda extra: "torch")
     with pytest.raises(InputError, match=r"to score with the encoder set_transformer, torch is needed.*mlci\[deep\]"):

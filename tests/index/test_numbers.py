@@ -1,4 +1,4 @@
-"""An index that learned from numbers: expected values, a score that adds up, and every way out of the file."""
+"""An index with numeric outcomes: expected values, a score that adds up, and all exports."""
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,7 @@ def index(hospital):
     return MLCI(config=CONFIG).fit(hospital[1], numeric={"days": "", "change": "gaussian"})
 
 
-def test_expected_numbers_are_true_and_in_their_unit(hospital, index):
+def test_expected_numbers_are_calibrated_and_in_their_unit(hospital, index):
     frame, cohort = hospital
     table = index.table(cohort)
     valid = (frame["split"] == "valid").to_numpy()
@@ -61,14 +61,14 @@ def test_the_score_follows_the_numbers_and_still_adds_up(hospital, index):
     assert list(explanation.risk_log_odds) == ["mortality"]
 
 
-def test_the_file_keeps_it_and_the_card_says_it(hospital, index, tmp_path):
+def test_the_file_and_the_card_record_numeric_outcomes(hospital, index, tmp_path):
     index.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
     pd.testing.assert_frame_equal(again.table(hospital[1]), index.table(hospital[1]))
     assert "days (poisson), change (gaussian)" in model_card(again.model_)
 
 
-def test_sql_and_csv_know_the_numbers_and_a_workbook_says_that_it_does_not(hospital, index, tmp_path):
+def test_numeric_outcomes_are_exported_to_sql_and_csv_but_not_to_a_workbook(hospital, index, tmp_path):
     import duckdb
 
     _, cohort = hospital
@@ -109,7 +109,7 @@ def test_risks_are_recalibrated_and_numbers_stay(hospital, index):
         ("table", ["mortality"], "is an outcome of the cohort already"),
     ],
 )
-def test_what_cannot_be_is_refused(hospital, recipe, numeric, message):
+def test_invalid_options_are_refused(hospital, recipe, numeric, message):
     with pytest.raises(InputError, match=message):
         MLCI(recipe=recipe).fit(hospital[1], numeric=numeric)
 

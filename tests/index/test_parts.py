@@ -1,4 +1,4 @@
-"""Files in parts: scored as one file is, published together or not at all."""
+"""Files in parts: scored as one file, and published together or not at all."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def admissions(first: int, many: int) -> pa.Table:
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two files, one of them of three row groups, beside what a reader passes over."""
+    """Two files, one of them with three row groups, and hidden files that a reader skips."""
     source = tmp_path / "admissions"
     (source / "2024").mkdir(parents=True)
     pq.write_table(admissions(0, 25), source / "2024" / "a.parquet", row_group_size=10)
@@ -48,8 +48,8 @@ def test_parts_are_scored_as_one_file_is(folder, tmp_path, monkeypatch):
     assert sorted(path.name for path in (tmp_path / "scores").iterdir())[0] == "_SUCCESS"
 
 
-def test_a_uri_is_taken_as_a_path_is(folder, tmp_path):
-    """What does not lie on this machine is written here first, and then sent."""
+def test_a_uri_is_read_like_a_path(folder, tmp_path):
+    """Output for another file system is written here first, and then copied."""
     (part, *_), other = parts_of(folder.as_uri()), pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
     with publishing(str(tmp_path / "scores")) as target:
         score_part(random_model(), part, module.PartFolder("scores/_temporary", other))
@@ -57,13 +57,13 @@ def test_a_uri_is_taken_as_a_path_is(folder, tmp_path):
     assert pq.read_table(tmp_path / "scores").num_rows == 25
 
 
-def test_what_fails_leaves_nothing(tmp_path):
+def test_a_failure_leaves_no_output(tmp_path):
     with pytest.raises(FileNotFoundError), publishing(str(tmp_path / "scores")) as target:
         Path(target.path, "part-00000.parquet").write_bytes(Path(tmp_path, "absent").read_bytes())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_there_is_not_overwritten(folder):
+def test_existing_output_is_not_overwritten(folder):
     for target in (folder, folder / "b.parquet"):
         with pytest.raises(InputError, match="exists already; name a folder"), publishing(str(target)):
             pass

@@ -65,7 +65,7 @@ def test_rows_of_ages_and_sexes():
     ]
 
 
-def test_the_score_is_that_of_codes_alone_and_the_risk_knows_more(cohort, index):
+def test_age_and_sex_change_risks_but_not_the_score(cohort, index):
     plain, judged = mlci.MLCI(config=FIXED).fit(cohort), cohort.split("test")
     np.testing.assert_array_equal(plain.score(judged), index.score(judged))
     died = judged.labels()[:, 0]
@@ -76,7 +76,7 @@ def test_the_score_is_that_of_codes_alone_and_the_risk_knows_more(cohort, index)
     assert rows["sex F"] < rows["sex M"]
 
 
-def test_risks_are_those_by_codes_where_nobody_says_age_or_sex(cohort, index):
+def test_risks_depend_on_codes_only_without_age_and_sex(cohort, index):
     lists = [["I50.9", "I10"]]
     with pytest.warns(
         UserWarning, match="depend on age and sex, but the data have no age or sex: they are computed from codes only"
@@ -87,7 +87,7 @@ def test_risks_are_those_by_codes_where_nobody_says_age_or_sex(cohort, index):
     np.testing.assert_allclose(found["mortality"], 1 / (1 + np.exp(-(shift + slope * reading.log_odds[:, 0]))))
 
 
-def test_a_file_is_scored_with_its_columns_and_told_if_one_is_missing(cohort, index, tmp_path):
+def test_a_file_is_scored_with_age_and_sex_and_a_missing_column_is_reported(cohort, index, tmp_path):
     index.save(tmp_path / "m.safetensors")
     loaded = mlci.load(tmp_path / "m.safetensors")
     judged = cohort.split("test")

@@ -41,7 +41,7 @@ def test_models_lists_what_is_there(mlci_cli):
     assert "Without codes that reveal an outcome" in told
 
 
-def test_the_papers_of_a_ready_made_index_come_with_the_package(mlci_cli, tmp_path):
+def test_the_documents_of_a_ready_made_index_come_with_the_package(mlci_cli, tmp_path):
     card = mlci_cli("models", "us2010").stdout
     assert card.startswith("# Model card: us2010")
     for words in (
@@ -74,13 +74,13 @@ def test_the_model_card_of_an_own_index_is_in_its_file(mlci_cli, tmp_path):
     assert load_model(tmp_path / "own.safetensors").card["about"]["licence"] == "not said"
 
 
-def test_a_code_younger_than_the_maps_counts_by_the_older_code():
+def test_a_code_newer_than_the_maps_counts_by_the_older_code():
     assert ("8260",) in [way.codes for way in counterparts("S99201A", 10)]  # a fracture of the toe
     assert ("99644",) in [way.codes for way in counterparts("M9701XA", 10)]  # one around a prosthetic joint
     assert [way.codes for way in counterparts("N6311", 10)] == [("61172",)]
 
 
-def test_a_code_without_version_is_said_where_the_index_has_two():
+def test_codes_without_a_version_are_reported_if_the_index_has_two():
     data = as_admissions([["I50.9", "N17.9"]])
     model = load_model(model_path("us2010"))
     first, *_ = Tally(model).add(data).warnings()
@@ -134,7 +134,7 @@ def test_a_carried_code_has_the_weights_of_its_counterparts():
     np.testing.assert_array_equal(log_odds("I219", version=10), log_odds("I219", "I219", version=10))
 
 
-def test_admissions_unlike_those_of_training_are_told():
+def test_admissions_unlike_those_of_training_are_reported():
     model = load_model(model_path("us2010"))
     for codes, word in ((["J9601", "A419", "R6521"], "more severe"), (["O80", "Z370"], "milder")):
         data = as_admissions([codes] * 200, icd_version=10)
@@ -146,15 +146,15 @@ def test_admissions_unlike_those_of_training_are_told():
     assert Tally(model).add(same, columns).warnings() == []  # too few to say
 
 
-def test_codes_that_tell_no_icd_version_are_refused(tmp_path, mlci_cli):
-    """The ready-made index knows two versions: codes of neither would all be unknown, and their scores mean nothing."""
+def test_codes_of_ambiguous_icd_version_are_refused(tmp_path, mlci_cli):
+    """The ready-made index knows two versions: without a version all codes are unknown and scores mean nothing."""
     (tmp_path / "visits.csv").write_text("visit_id,DX1,DX2\n1,I50.9,486\n")
     done = mlci_cli("score", "us2010", "visits.csv", "-o", "scores.csv", code=2)
     assert "--icd-version" in done.stderr
     assert not (tmp_path / "scores.csv").exists()
 
 
-def test_codes_tell_the_icd_version_that_a_file_does_not_say(tmp_path, mlci_cli):
+def test_the_icd_version_is_guessed_from_codes(tmp_path, mlci_cli):
     (tmp_path / "visits.csv").write_text("visit_id,DX1,DX2\n1,I50.9,N17.9\n")
     done = mlci_cli("score", "us2010", "visits.csv", "-o", "scores.csv")
     assert "taken for ICD-10" in done.stderr

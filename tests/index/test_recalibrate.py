@@ -15,7 +15,7 @@ MODEL = random_table()
 
 
 def hospital(n: int, *, shift: float, slope: float, seed: int = 0) -> Cohort:
-    """Risks are the model's own, shifted and stretched; `thirty` is an outcome that the model does not know."""
+    """Risks are the model's own with another shift and slope; `thirty` is an outcome that is new to the model."""
     rng, lists = np.random.default_rng(seed), nested_code_lists(n, seed=seed)
     table = pa.table(
         {
@@ -72,7 +72,7 @@ def test_a_network_is_recalibrated_by_its_curves():
 
 
 def elsewhere(n: int) -> Cohort:
-    """A hospital where some codes weigh otherwise than in the model, and where there is one that it does not know."""
+    """A hospital where some codes have other weights than in the model, and one code is new to it."""
     cohort, rng = hospital(n, shift=0.0, slope=1.0), np.random.default_rng(3)
     lists = [[*codes, *(["Z999"] if rng.random() < 0.3 else [])] for codes in cohort.table["codes"].to_pylist()]
     odds = [sum(2.0 if code[:3] in ("I50", "Z99") else -0.5 for code in codes) for codes in lists]
@@ -85,7 +85,7 @@ def elsewhere(n: int) -> Cohort:
 
 @pytest.fixture(scope="module")
 def moved():
-    """A hospital elsewhere, where one admission has a code that nobody else has, and the index with its weights."""
+    """Another hospital, where one admission has a code that no other has, and the index with updated weights."""
     cohort = elsewhere(1500)
     lists = cohort.table["codes"].to_pylist()
     lists[0].append("Q999")
@@ -93,7 +93,7 @@ def moved():
     return cohort, recalibrate(MODEL, cohort, update="weights")
 
 
-def test_weights_move_where_the_admissions_speak_for_it(moved):
+def test_weights_move_where_the_admissions_support_it(moved):
     cohort, moves = moved
     stays = recalibrate(MODEL, cohort)
     for name in ("mortality", "thirty"):
@@ -154,7 +154,7 @@ def test_the_command_writes_model_and_page(mlci_cli, tmp_path, empty_figures):
 
 
 def test_risks_are_fitted_by_one_thread_of_blas(monkeypatch):
-    """So that their last digits do not depend on the machine's cores."""
+    """The last digits must not depend on the number of the machine's cores."""
     seen = record_blas_threads(monkeypatch, sys.modules[recalibrate.__module__], "_fitted")
     with threadpool_limits(2, user_api="blas"):
         recalibrate(MODEL, hospital(800, shift=1.0, slope=0.6))

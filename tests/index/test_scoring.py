@@ -23,7 +23,7 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("make", [random_model, random_table])
-def test_strictly_nothing_that_is_not_understood_counts_and_too_little_has_no_score(make, tmp_path):
+def test_strict_scoring_ignores_unknown_codes_and_needs_half_understood(make, tmp_path):
     model = make()
     lists = [["A000", "A001", "QQQ9"], ["A000", "QQQ9", "QQQ8"], ["A000", "A001"], ["QQQ7"], []]
     admissions = as_admissions(lists, icd_version=10)
@@ -101,7 +101,7 @@ def test_scoring_loads_nothing_heavy(file, tmp_path):
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize("kind", ["a{}", "{}", "-{}000000000"])  # text, numbers that are close, and far apart
 @pytest.mark.parametrize(("ids", "many"), [([1, 2, 3, 4, 5, 6], 0), ([6, 1, 3, 2, 5, 4], 0), ([2, 1, 2, 3, 1, 1], 3)])
-def test_identifiers_that_come_again_are_counted(ids, many, kind, suffix, held, tmp_path, monkeypatch):
+def test_repeated_identifiers_are_counted(ids, many, kind, suffix, held, tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "IN_MEMORY", held)
     monkeypatch.setattr(module, "stream_rows", lambda path, **o: streams.stream_rows(path, batch=2, **o))
     named = [kind.format(id) if kind == "a{}" else int(kind.format(id)) for id in ids]

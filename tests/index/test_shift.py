@@ -30,7 +30,7 @@ def test_the_makeup_of_training_has_no_small_cell():
     assert "Q99" in makeup_of(as_admissions([*rare, ["Q999"]], icd_version=10))["10"]["categories"]
 
 
-def test_a_sample_of_the_same_admissions_is_never_told():
+def test_a_sample_of_the_same_admissions_is_never_reported_as_shifted():
     rng = np.random.default_rng(0)
     for size in (100, 150, 300, 500):
         for _ in range(10):
@@ -38,7 +38,7 @@ def test_a_sample_of_the_same_admissions_is_never_told():
             assert shifts(THERE, found(some)) == []
 
 
-def test_more_codes_and_another_mix_are_told_and_few_admissions_are_not():
+def test_more_codes_and_another_mix_are_reported_if_there_are_enough_admissions():
     longer = [[*codes, *more] for codes, more in zip(LISTS[2500:2700], LISTS[2700:2900])]
     assert any("codes each, those of training had" in told for told in shifts(THERE, found(longer)))
     births = [["O80", "Z370"]] * 150
@@ -54,7 +54,7 @@ def test_parts_add_up():
     assert distance(whole, parts)[0] == 0
 
 
-def test_risks_that_do_not_come_true_are_told():
+def test_miscalibrated_risks_are_reported():
     rng, risk = np.random.default_rng(1), np.full(1000, 0.05)
     assert Agreement.of(risk, (rng.random(1000) < 0.05).astype(float)).warning("mortality") == ""
     told = Agreement.of(risk, (rng.random(1000) < 0.2).astype(float)).warning("mortality")
@@ -62,7 +62,7 @@ def test_risks_that_do_not_come_true_are_told():
     assert Agreement.of(risk[:50], np.ones(50)).warning("mortality") == ""
 
 
-def test_mimic_is_unlike_the_survey_and_says_so(demos, mlci_cli, tmp_path, empty_figures):
+def test_mimic_is_reported_as_unlike_the_survey(demos, mlci_cli, tmp_path, empty_figures):
     cohort = mlci.build_cohort("mimic3", demos / "mimic3_demo")
     cohort.write(tmp_path / "mimic.parquet")
     told = mlci_cli("score", "us2010", "mimic.parquet", "-o", "scores.csv").stderr
@@ -73,7 +73,7 @@ def test_mimic_is_unlike_the_survey_and_says_so(demos, mlci_cli, tmp_path, empty
     assert "codes each, those of training had" in (tmp_path / "report.html").read_text(), page.stderr
 
 
-def test_a_recalibrated_index_takes_the_hospital_for_its_measure():
+def test_a_recalibrated_index_is_compared_with_the_hospital():
     table = pa.table(
         {
             "admission_id": np.arange(600),
@@ -102,7 +102,7 @@ def told_by(call, data) -> list[str]:
     return [str(warning.message) for warning in caught if issubclass(warning.category, mlci.ShiftWarning)]
 
 
-def test_python_tells_what_the_command_tells(demos):
+def test_python_warns_as_the_command_does(demos):
     index, cohort = mlci.load("us2010"), mlci.build_cohort("mimic3", demos / "mimic3_demo")
     for call in (index.score, index.risk, index.table):
         told = " ".join(told_by(call, cohort))

@@ -1,4 +1,4 @@
-"""The index among scikit-learn's tools, and how it looks."""
+"""The index in scikit-learn's tools, and its display."""
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ def index():
 
 @pytest.mark.filterwarnings("ignore:Can't test estimator")
 def test_the_checks_that_apply_pass():
-    """Codes are no matrix of numbers: what feeds one to an estimator cannot apply, and scikit-learn leaves it out."""
+    """Codes are not a matrix of numbers: checks that pass one to an estimator do not apply and are skipped."""
     check_estimator(mlci.MLCI(recipe="table"))
 
 
@@ -86,6 +86,6 @@ def test_how_an_index_and_an_evaluation_look(index):
     assert found._repr_html_().count("<circle") == 4
 
 
-def test_a_nested_list_gets_a_sentence(index):
+def test_a_nested_list_raises_one_sentence(index):
     with pytest.raises(mlci.InputError, match="each admission needs a list of texts"):
         index.explain([["I50.9", "N17.9"]])

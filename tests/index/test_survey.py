@@ -1,4 +1,4 @@
-"""An index of a sample that stands for a population: weights and clusters through a fit, its file and its words."""
+"""An index of a survey sample: weights and clusters in the fit, the model file and the card."""
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ CONFIG = {"penalty": {"common": 0.05, "own": 0.05, "folds": 2}}
 
 
 def population(n: int = 1600, seed: int = 0) -> pd.DataFrame:
-    """Every admission has its own patient; the severe are drawn four times as often, and weigh a quarter."""
+    """Every admission has its own patient; severe ones are drawn four times as often, at a quarter of the weight."""
     rng = np.random.default_rng(seed)
     codes, severe = np.array(["I509", "E119", "J189", "N179", "I10"]), rng.random(n) < 0.5
     chosen = rng.random((n, 5)) < np.where(severe, 0.6, 0.2)[:, None]
@@ -57,7 +57,7 @@ def test_risks_percentiles_and_cutoff_are_the_populations(sample, fits):
     assert area == pytest.approx(roc_auc_score(died[valid], table["score"][valid], sample_weight=weight[valid]))
 
 
-def test_the_file_says_that_and_by_what_it_was_weighted(fits, tmp_path):
+def test_the_file_records_the_weights(fits, tmp_path):
     plain, weighted = fits
     weighted.save(tmp_path / "model.safetensors")
     model = load(tmp_path / "model.safetensors").model_
@@ -70,7 +70,7 @@ def test_the_file_says_that_and_by_what_it_was_weighted(fits, tmp_path):
     assert b'"weighted"' not in (tmp_path / "plain.safetensors").read_bytes()
 
 
-def test_a_fold_is_called_what_it_is(fits):
+def test_a_fold_is_named_by_its_cluster(fits):
     plain, weighted = fits
     assert "admissions left out" in plain.model_.card["record"]["summary"]  # no patient has two
     assert "clusters left out" in weighted.model_.card["record"]["summary"]
@@ -110,6 +110,6 @@ def test_equal_weights_change_no_weight_of_a_token():
         ("table", {"cluster": "absent"}, "no column absent"),
     ],
 )
-def test_what_cannot_be_is_refused(sample, recipe, options, message):
+def test_invalid_options_are_refused(sample, recipe, options, message):
     with pytest.raises(InputError, match=message):
         MLCI(recipe=recipe).fit(sample[1], **options)

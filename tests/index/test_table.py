@@ -27,7 +27,7 @@ codes = st.lists(st.sampled_from([*NESTED_CODES[:40], "A019", "ZZZ", "ZZZ1"]), m
 
 
 def slow_log_odds(model: Model, codes: list[str]) -> np.ndarray:
-    """The rule as it is written: the set of all beginnings, each with its weight, once."""
+    """The definition: the set of all prefixes, each counted once with its weight."""
     vocabulary = model.vocabulary
     ignored = tuple(text.split(":")[1] for text in vocabulary.ignored)
     codes = [code for code in codes if not (ignored and code.startswith(ignored))][: vocabulary.max_codes]
@@ -41,7 +41,7 @@ def slow_log_odds(model: Model, codes: list[str]) -> np.ndarray:
 @pytest.mark.parametrize("name", MODELS)
 @given(admissions=st.lists(codes, max_size=8))
 @settings(max_examples=25, deadline=None)
-def test_each_beginning_counts_once(name, admissions):
+def test_each_prefix_counts_once(name, admissions):
     model = MODELS[name]
     expected = [slow_log_odds(model, each) for each in admissions]
     data = Admissions.from_lists(admissions, icd_version=10)
@@ -53,7 +53,7 @@ def test_each_beginning_counts_once(name, admissions):
 
 @given(admission=codes, seed=st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_order_and_company_change_not_a_bit(admission, seed):
+def test_scores_depend_neither_on_order_nor_on_the_batch(admission, seed):
     shuffled = np.random.default_rng(seed).permutation(np.array(admission, dtype=object)).tolist()
     model = MODELS["plain"]
     alone, *many = (
@@ -72,8 +72,8 @@ def test_many_admissions_are_scored_as_one_is(monkeypatch):
     np.testing.assert_array_equal(parts.log_odds, whole.log_odds)
 
 
-def test_an_outcome_alone_has_the_log_odds_that_it_has_beside_another():
-    """Outcomes are summed in pairs, and of an odd number the last has no other."""
+def test_log_odds_of_an_outcome_do_not_depend_on_other_outcomes():
+    """Outcomes are summed in pairs; of an odd number, the last one has no partner."""
     scorer = MODELS["plain"].scorer
     tokens = scorer.encode(Admissions.from_lists(nested_code_lists(9), icd_version=10))
     first = {name: values[:, :1] if name == "weights" else values[:1] for name, values in scorer.state.items()}
@@ -82,7 +82,7 @@ def test_an_outcome_alone_has_the_log_odds_that_it_has_beside_another():
 
 
 def test_scoring_loads_nothing_of_fitting_and_judging(tmp_path):
-    """Most of the time of a small file is start-up: curves and cutoffs are applied by NumPy alone."""
+    """For a small file most of the time is start-up, so curves and cutoffs are applied with NumPy only."""
     MODELS["plain"].save(tmp_path / "m.safetensors")
     lists = nested_code_lists(_table.ROWS + 1)  # a whole block of admissions, and one more
     pq.write_table(pa.table({"admission_id": range(len(lists)), "codes": lists}), tmp_path / "a.parquet")
@@ -157,7 +157,7 @@ def test_a_table_that_does_not_fit_together_is_refused(change, tmp_path):
         load_model(tmp_path / "m")
 
 
-def test_few_numbers_lie_on_the_same_curve_as_many():
+def test_short_and_long_arrays_give_the_same_curve():
     rng = np.random.default_rng(0)
     knots, heights = np.sort(rng.normal(size=12)), np.cumsum(rng.random(12))
     x = np.concatenate([rng.normal(size=200) * 2, knots])  # at the knots too

@@ -23,7 +23,7 @@ def test_unknown_codes_are_counted():
     assert "unknown" in doubts[1]
 
 
-def test_what_is_suspected_or_ruled_out_is_told():
+def test_suspected_and_excluded_diagnoses_are_reported():
     admissions = as_admissions([["A000", "I21.4 A"], ["I50.9V"]], icd_version=10)
     tally = Tally(random_model()).add(admissions).add(admissions)
     assert (tally.codes, tally.unsure) == (4, 2)

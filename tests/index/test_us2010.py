@@ -1,4 +1,4 @@
-"""The ready-made indices: what is shipped, and that the script which made them makes the same bytes again."""
+"""The ready-made indices: the shipped files, and the reproducibility of the script that builds them."""
 
 import runpy
 import sys
@@ -32,7 +32,7 @@ def test_it_orders_plain_cases():
     assert short[0] < short[1] < short[2]
 
 
-def test_the_early_one_is_deaf_to_codes_that_tell_the_outcome():
+def test_the_early_one_ignores_codes_that_reveal_the_outcome():
     index = mlci.load(FOLDER / "us2010-early.safetensors")
     score = index.score([["4280"], ["4280", "4275"]], icd_version=9)  # heart failure; with cardiac arrest
     assert score[0] == score[1]
@@ -41,7 +41,7 @@ def test_the_early_one_is_deaf_to_codes_that_tell_the_outcome():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*codes are understood")  # of a fiftieth of the survey, few codes are learned
 @pytest.mark.skipif(SAMPLE is None, reason="needs the sample of NHDS")
-def test_the_script_makes_the_same_bytes_again(tmp_path, monkeypatch, capsys):
+def test_the_build_script_is_reproducible(tmp_path, monkeypatch, capsys):
     made = []
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()

@@ -15,7 +15,7 @@ def fitted():
     return MLCI(outcomes=["long_stay"]).fit(cohort), cohort
 
 
-def test_new_fits_lie_around_each_other(fitted, tmp_path, monkeypatch):
+def test_refits_vary_around_each_other(fitted, tmp_path, monkeypatch):
     index, cohort = fitted
     told, options = [], {"times": 2, "seed": 1, "state": tmp_path / "refits"}
     found = resample_training(index.model_, cohort, cohort.split("test"), on_fit=told.append, **options)
@@ -36,7 +36,7 @@ def test_new_fits_lie_around_each_other(fitted, tmp_path, monkeypatch):
         resample_training(index.model_, cohort, cohort.split("test"), **{**options, "seed": 2})
 
 
-def test_what_cannot_be_done_is_said(fitted):
+def test_invalid_arguments_raise_one_sentence(fitted):
     index, cohort = fitted
     with pytest.raises(InputError, match="2 or more"):
         resample_training(index.model_, cohort, cohort, times=1)

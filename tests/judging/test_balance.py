@@ -1,4 +1,4 @@
-"""Two treatments compared: an effect that is none looks like one until the right index adjusts for it."""
+"""Two treatments compared: a confounded effect vanishes when the right index adjusts for it."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ from mlci.judging.balance import LEAST, balance
 
 
 def ward(*, n: int = 4_000, seed: int = 0, effect: float = 0.0, patients: int = 1) -> mlci.Cohort:
-    """A treatment that the sicker get more often, with this effect on the log-odds of death."""
+    """A treatment that sicker patients get more often, with this effect on the log-odds of death."""
     rng = np.random.default_rng(seed)
     severity, age = rng.normal(0, 1, n), rng.uniform(20, 90, n)
     drug = rng.random(n) < 1 / (1 + np.exp(0.5 - 0.9 * severity - 0.01 * (age - 55)))
@@ -35,7 +35,7 @@ def found(cohort):
     return balance(cohort, scores(cohort), treatment="drug", outcome="mortality")
 
 
-def test_no_effect_looks_like_harm_until_it_is_adjusted_for(found):
+def test_confounding_is_removed_by_adjustment(found):
     odds = found.effects[found.effects["measure"] == "odds"].set_index(["model", "method"])
     assert odds.loc[("unadjusted", "none"), "low"] > 1.5
     assert odds.loc[("noise", "weighting"), "low"] > 1.5  # an index of noise adjusts for nothing
@@ -51,7 +51,7 @@ def test_an_effect_that_is_there_is_found():
     assert row.low > 1.3
 
 
-def test_weights_make_alike_what_the_propensity_knows(found):
+def test_weights_balance_the_covariates_of_the_propensity(found):
     table = found.differences.set_index("covariate")
     assert table.loc["severity", "before"] > 0.5
     assert abs(table.loc["severity", "severity"]) < 0.05
@@ -77,7 +77,7 @@ def test_differences_and_risks_are_those_of_their_definitions(found, cohort):
     assert found.treated == "True"
 
 
-def test_copies_of_a_patient_bring_no_certainty(cohort):
+def test_copies_of_a_patient_do_not_narrow_the_interval(cohort):
     twice = pd.concat([cohort.to_pandas()] * 2)
     twice["admission_id"] = np.arange(len(twice))
     frame = twice.drop(columns=["split"]).rename(columns={"mortality": "died"})
@@ -100,7 +100,7 @@ def test_equal_weights_change_nothing(cohort):
 
 
 @pytest.mark.slow
-def test_regression_is_statsmodels_with_patients_together():
+def test_regression_agrees_with_statsmodels_clustered_by_patient():
     import statsmodels.api as sm
 
     from mlci.judging import balance as module
@@ -118,7 +118,7 @@ def test_regression_is_statsmodels_with_patients_together():
 
 
 @pytest.mark.slow
-def test_weighted_intervals_hold_what_refitted_resamples_spread_over():
+def test_weighted_intervals_agree_with_refitted_resamples():
     cohort = ward(n=1_500, effect=0.3)
     drawn, rng = [], np.random.default_rng(1)
     options = {"treatment": "drug", "outcome": "mortality"}
@@ -144,17 +144,17 @@ def test_weighted_intervals_hold_what_refitted_resamples_spread_over():
         ({"weights": "noise"}, "column noise, row .*: is empty or negative"),
     ],
 )
-def test_bad_input_is_told(cohort, options, message):
+def test_bad_input_is_reported(cohort, options, message):
     with pytest.raises(mlci.InputError, match=message):
         balance(cohort, cohort.column("severity"), **{"treatment": "drug", "outcome": "mortality", **options})
 
 
-def test_so_few_say_nothing():
+def test_too_few_admissions_are_refused():
     cohort = ward(n=60)
     with pytest.raises(mlci.InputError, match=f"fewer than {LEAST} admissions with or without mortality"):
         balance(cohort, cohort.column("severity"), treatment="drug", outcome="mortality")
 
 
-def test_it_looks_well_in_a_notebook(found):
+def test_notebook_display(found):
     assert "risk difference" in repr(found)
     assert "<table>" in found._repr_html_()

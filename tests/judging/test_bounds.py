@@ -26,7 +26,7 @@ def test_bounds_are_the_figures_of_filled_outcomes():
     assert set(bounds({"a": score}, {"holes": holes})["figure"]) == {"share", "auroc", "dcorr"}
 
 
-def test_an_outcome_that_nobody_knows_has_ends_and_no_figure():
+def test_an_unknown_outcome_has_scenarios_but_no_value():
     found = bounds({"a": np.arange(5.0)}, {"unknown": np.full(5, np.nan)}).set_index("figure")
     assert found.loc["share", ["all_absent", "all_present"]].tolist() == [0, 1]
     assert found["known"].isna().all()

@@ -1,4 +1,4 @@
-"""Columns of a cohort that say how its admissions were drawn."""
+"""Columns of a cohort with its survey design."""
 
 import numpy as np
 import pandas as pd
@@ -39,7 +39,7 @@ def test_a_patients_admissions_belong_together_unless_a_cluster_is_named(cohort)
     assert design.weight.mean() == pytest.approx(1)
 
 
-def test_what_was_asked_for_is_said_and_nothing_else(cohort):
+def test_the_design_is_described(cohort):
     assert design_words(cohort) == ""
     said = design_words(cohort, weights="weight", cluster="ward", strata="region")
     assert said.startswith("weighted by weight: 60 admissions represent 150, effective sample size 50; 10 clusters")
@@ -49,7 +49,7 @@ def test_what_was_asked_for_is_said_and_nothing_else(cohort):
 @pytest.mark.parametrize(
     ("name", "message"), [("words", "is not numeric"), ("none", "all weights are 0"), ("absent", "no column absent")]
 )
-def test_what_is_no_weight_is_refused_by_name(cohort, name, message):
+def test_a_column_that_is_not_a_weight_is_named(cohort, name, message):
     with pytest.raises(InputError, match=message):
         design_of(cohort, weights=name)
 

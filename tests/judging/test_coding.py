@@ -1,4 +1,4 @@
-"""Codes per admission against expected: by the other groups' patients of the same kind."""
+"""Coding intensity: observed and expected codes per admission."""
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ def cohort(codes: list[list[str]], **columns) -> mlci.Cohort:
 
 
 def test_expected_codes_are_those_of_the_other_groups_for_the_same_kind_of_patient():
-    """a has two codes for a heart and one for a lung; b has four and three; c has a heart alone."""
+    """Group a has two codes per heart patient and one per lung patient; b has four and three; c has hearts only."""
     heart, lung = "I50", "J18"
     lists = [[heart] * 2, [lung], [heart] * 4, [lung] * 3, [heart] * 3, [heart] * 3]
     table = coding(cohort(lists * 10), np.array([0, 0, 1, 1, 2, 2] * 10), ["a", "b", "c"]).set_index("group")
@@ -26,7 +26,7 @@ def test_expected_codes_are_those_of_the_other_groups_for_the_same_kind_of_patie
     assert (table["ratio"] == table["codes"] / table["expected"]).all()
 
 
-def test_age_and_sex_tell_kinds_and_what_is_missing_is_a_kind_too():
+def test_age_and_sex_define_strata_and_missing_is_a_stratum():
     lists, old = [["I50"] * 2, ["I50"] * 6] * 20, [30.0, 80.0] * 20
     both = np.repeat([0, 1], 20)
     by_age = coding(cohort(lists, age=old), both, ["a", "b"])

@@ -1,4 +1,4 @@
-"""Hospitals compared: planted outliers are found, small ones never ranked, ranks carry the recalibration's chance."""
+"""Hospitals compared: planted outliers are found, small hospitals are not ranked, ranks allow for recalibration."""
 
 import numpy as np
 import pandas as pd
@@ -60,7 +60,7 @@ def test_fewer_than_ten_expected_events_are_shown_and_never_ranked(found):
     assert sorted(table["rank"].dropna()) == [1, 2, 3, 4, 5]
 
 
-def test_suppression_hides_what_a_small_count_could_be_told_from(cohort):
+def test_suppression_hides_everything_that_reveals_a_small_count(cohort):
     """The rule of the report: ten admissions with the outcome and ten without."""
     names = cohort.column("hospital").astype(object)
     names[names == "D"] = np.where(np.arange((names == "D").sum()) < 7, "G", "D")
@@ -91,8 +91,8 @@ def test_ranks_and_their_intervals(found):
     assert (table["rank_high"] - table["rank_low"]).drop("B").min() >= 1  # nobody else's rank is certain
 
 
-def test_a_resample_s_shortcut_is_the_fit_it_stands_for():
-    """Expected counts of resampled patients by sums, against models that are fitted to the resample anew."""
+def test_a_resample_by_influence_agrees_with_a_refit():
+    """Expected counts of resampled patients by sums, against models refitted to each resample."""
     cohort = six_hospitals(patients=3)
     ground = module._prepare(cohort, "hospital", "mortality", None)
     model = design(cohort.column("severity")[ground.rows])
@@ -122,7 +122,7 @@ def test_a_resample_s_shortcut_is_the_fit_it_stands_for():
 
 
 def test_patients_come_and_go_with_all_their_admissions():
-    """Copies of an admission widen the interval as copies must, not as new patients would."""
+    """Copies of an admission are clustered: they do not narrow the interval as new patients would."""
     ratios = []
     for patients in (1, 4):
         cohort = six_hospitals(patients=patients)
@@ -159,7 +159,7 @@ def test_age_on_request(cohort):
     assert with_it.models["auroc"][0] > 0.7 > without.models["auroc"][0]
 
 
-def test_what_is_not_known_is_left_out_and_counted(cohort):
+def test_unknown_values_are_left_out_and_counted(cohort):
     names = cohort.column("hospital").astype(object)
     names[:50] = None
     part = _with(cohort, "hospital", names)
@@ -180,19 +180,19 @@ def test_what_is_not_known_is_left_out_and_counted(cohort):
         ({"adjust": ["height"]}, "has no column height"),
     ],
 )
-def test_bad_input_is_told(cohort, options, message):
+def test_bad_input_is_reported(cohort, options, message):
     with pytest.raises(mlci.InputError, match=message):
         compare(cohort, cohort.column("severity"), **{"by": "hospital", "outcome": "mortality", **options})
 
 
-def test_weights_of_nothing_are_told(cohort):
+def test_weights_that_are_all_zero_are_refused(cohort):
     part = _with(cohort, "weight", np.zeros(len(cohort)))
     with pytest.raises(mlci.InputError, match="has 0 groups with a known mortality and a weight above 0"):
         compare(part, part.column("severity"), by="hospital", outcome="mortality", weights="weight")
 
 
-def test_a_group_that_nobody_else_can_judge_is_told(cohort):
-    """All deaths but a few in one hospital: what to expect of it, the others cannot say."""
+def test_a_group_without_a_reference_is_refused(cohort):
+    """Nearly all deaths are in one hospital, so the others cannot tell what to expect of it."""
     died, name = cohort.labels("mortality")[:, 0].astype(bool), cohort.column("hospital")
     kept = np.isin(name, ["A", "D"]) & ((name == "A") | (np.cumsum(died & (name == "D")) <= 3))
     part = cohort.where(kept)
@@ -200,18 +200,18 @@ def test_a_group_that_nobody_else_can_judge_is_told(cohort):
         compare(part, part.column("severity"), by="hospital", outcome="mortality")
 
 
-def test_a_score_of_another_length_is_told(cohort):
+def test_a_score_of_another_length_is_refused(cohort):
     with pytest.raises(mlci.InputError, match="score: has 3 admissions, but the cohort has 4060"):
         compare(cohort, [1.0, 2.0, 3.0], by="hospital", outcome="mortality")
 
 
-def test_it_looks_well_in_a_notebook(found):
+def test_notebook_display(found):
     assert "O/E" in repr(found)
     assert found._repr_html_().count("<tr>") == 1 + 2 * len(HOSPITAL_SIZES)
 
 
 @pytest.mark.slow
-def test_planted_hospitals_are_found_and_a_better_index_blames_fewer_others():
+def test_planted_outliers_are_found_and_a_better_index_flags_fewer_others():
     """Forty synthetic hospitals of known quality, four of them worse, four better; four record too much."""
     cohort = mlci.build_cohort("synthetic", 60_000, seed=2, hospitals=40)
     scores = {"Charlson": mlci.charlson(cohort).iloc[:, -1].to_numpy(float), "severity": cohort.column("true_severity")}
@@ -229,13 +229,13 @@ def test_planted_hospitals_are_found_and_a_better_index_blames_fewer_others():
     assert many == {name for name, habit in coding.items() if habit == 1.4}
 
 
-def test_few_groups_cannot_say_what_is_usual(cohort):
+def test_few_groups_have_no_overdispersion(cohort):
     found = compare(cohort, cohort.column("severity"), by="hospital", outcome="mortality", resamples=0)
     assert found.overdispersion == "none"
 
 
 def test_limits_hold_for_common_outcomes_too():
-    """Hospitals that are alike: the mean squared z-score is 1, where mere Poisson counts would have 0.45."""
+    """For identical hospitals the mean squared z-score is 1; plain Poisson counts would give 0.45."""
     rng = np.random.default_rng(2)
     n, names = 40_000, np.repeat([f"H{number:02}" for number in range(80)], 500)
     score = rng.normal(0, 1.5, n)

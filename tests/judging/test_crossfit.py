@@ -1,4 +1,4 @@
-"""Expected risks: no group has a say in what is expected of it, and the shortcut is the fit it stands for."""
+"""Expected risks: a group does not influence its own expected count, and the Newton step agrees with a refit."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def hospitals(sizes, seed=0):
 
 
 @pytest.mark.parametrize("sizes", [[300] * 12, [150] * 24])  # beyond LARGE, and below it
-def test_a_group_s_own_events_change_nothing_of_its_expected(sizes):
+def test_a_groups_own_events_do_not_change_its_expected_count(sizes):
     score, _, y, starts = hospitals(sizes)
     size = sizes[0]
     model = design(score)
@@ -72,7 +72,7 @@ def test_a_constant_score_expects_the_others_rate_of_everyone():
     assert risk[:500] == pytest.approx(y[500:].mean(), abs=1e-4)
 
 
-def test_words_missing_numbers_and_odd_columns():
+def test_categories_missing_numbers_and_odd_columns():
     model = design(np.arange(6.0), [("sex", np.array(["F", "M", None, "F", "M", "F"], dtype=object))])
     assert len(np.unique(model.columns[:, -2:], axis=0)) == 3  # unknown is neither
     model = design(np.arange(6.0), [("age", np.array([50, 60, np.nan, 70, 80, 90]))])

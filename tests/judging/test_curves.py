@@ -107,7 +107,7 @@ def test_constant_scores_give_one_bin_and_the_prevalence():
         ([1, 2], [0, 1], {"bins": 0}, "bins: 0"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(score, outcome, options, said):
+def test_invalid_curves_are_refused(score, outcome, options, said):
     with pytest.raises(InputError, match=said):
         curves.binned(score, outcome, **options)
 
@@ -158,7 +158,7 @@ def test_bins_of_admissions_that_belong_together_have_wider_intervals():
     assert (alone.low, alone.high) == (pytest.approx(plain.low), pytest.approx(plain.high))
 
 
-def test_means_of_a_number_are_scikit_learns_rising_ones_and_their_intervals_hold():
+def test_numeric_curves_are_scikit_learns_isotonic_regression_with_valid_intervals():
     rng = np.random.default_rng(6)
     score, times = rng.normal(size=600), rng.integers(1, 4, 600)
     days = rng.poisson(np.exp(1 + score / 2)).astype(float)

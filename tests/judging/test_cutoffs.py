@@ -34,7 +34,7 @@ def test_whole_weights_are_repeated_admissions():
     assert found == again
 
 
-def test_a_step_is_found_again_and_a_slope_leaves_the_place_open():
+def test_the_cutoff_of_a_step_is_certain_and_that_of_a_slope_is_not():
     rng = np.random.default_rng(2)
     score = rng.normal(size=2000)
     step = (score > 1).astype(float)

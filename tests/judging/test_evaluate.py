@@ -108,7 +108,7 @@ def test_subgroups_are_the_figures_of_their_admissions(hospital):
     assert found.query("by == ''")["n"].max() == len(labels)
 
 
-def test_outcomes_nobody_knows_or_nobody_has():
+def test_unknown_outcomes_and_outcomes_without_events():
     labels = {"unknown": [None] * 5, "never": [0] * 5}
     found = judge(
         {"score": np.arange(5.0)}, labels, risks={"score": {"never": [0.1] * 5, "unknown": [0.1] * 5}}, resamples=5

@@ -8,7 +8,7 @@ from mlci.measures.discrimination import auroc
 
 @pytest.fixture(scope="module")
 def hospital():
-    """Women die as their risk says; men twice as often in odds; a few of unknown sex."""
+    """Women die according to their risk, men with twice the odds; a few patients have an unknown sex."""
     rng = np.random.default_rng(0)
     n = 3000
     odds = rng.normal(size=n) - 2
@@ -19,7 +19,7 @@ def hospital():
     return odds, 1 / (1 + np.exp(-odds)), died, sex
 
 
-def test_groups_have_their_own_figures_and_few_are_not_told_apart(hospital):
+def test_groups_have_their_own_figures_and_small_ones_are_merged(hospital):
     score, risk, died, sex = hospital
     found = by_group(score, {"died": risk}, {"died": died, "other": died}, {"sex": sex}, patients=np.arange(3000))
     assert found["group"].tolist() == ["M", "F or not known"]  # all less women less men would be the few
@@ -77,7 +77,7 @@ def test_copies_of_an_admission_are_no_new_evidence():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_count_below_ten_can_be_told_from_a_row_or_from_all_less_the_rows(seed):
+def test_no_count_below_ten_can_be_derived(seed):
     rng = np.random.default_rng(seed)
     ward = rng.choice(list("ABCDE"), 400, p=rng.dirichlet(np.ones(5)))
     died = (rng.random(400) < rng.uniform(0.02, 0.6)).astype(float)

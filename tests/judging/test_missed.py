@@ -1,4 +1,4 @@
-"""What a score misses is what a regression of the outcome on the code, beside the score, finds."""
+"""What a score misses: the same as a regression of the outcome on the code with the score as offset."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ CODES = ["I50.9", "A41.9", "I10", "N17.9"]
 
 @pytest.fixture(scope="module")
 def hospital() -> tuple[mlci.Cohort, np.ndarray]:
-    """Failure and sepsis kill, the other two do not; the score knows of failure alone."""
+    """Heart failure and sepsis raise mortality, the other two do not; the score knows only heart failure."""
     rng = np.random.default_rng(0)
     has = rng.random((2_000, 4)) < [0.3, 0.2, 0.5, 0.2]
     died = rng.random(2_000) < expit(-2 + 1.0 * has[:, 0] + 1.5 * has[:, 1])
@@ -47,7 +47,7 @@ def test_equals_a_regression_code_by_code(hospital):
         assert table.loc[code, "admissions"] == has.sum()
 
 
-def test_the_code_that_is_missed_comes_first_and_the_known_one_adds_nothing(hospital):
+def test_the_missed_code_comes_first_and_the_counted_one_adds_nothing(hospital):
     cohort, score = hospital
     table = missed({"points": score}, cohort)
     assert list(table.columns) == COLUMNS
@@ -64,7 +64,7 @@ def test_the_code_that_is_missed_comes_first_and_the_known_one_adds_nothing(hosp
     assert inside.to_dict() == {"A41": False, "I50": True, "I10": True, "N17": False}
 
 
-def test_codes_of_a_category_that_an_index_does_not_count_stand_apart():
+def test_codes_that_an_index_does_not_count_have_rows_of_their_own():
     rng = np.random.default_rng(1)
     old, new = rng.random((2, 600)) < 0.4
     frame = pd.DataFrame({"visit_id": range(600), "died": (rng.random(600) < 0.1 + 0.5 * new).astype(int)})
@@ -86,7 +86,7 @@ def test_categories_of_icd9_have_words(hospital):
     assert titles.str.len().min() > 5
 
 
-def test_rare_categories_and_rare_outcomes_are_passed_over(hospital):
+def test_rare_categories_and_rare_outcomes_are_skipped(hospital):
     cohort, score = hospital
     few = cohort.where(np.arange(len(cohort)) < 30)
     assert missed({"points": score[:30]}, few).empty or missed({"points": score[:30]}, few)["admissions"].min() >= 10

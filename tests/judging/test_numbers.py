@@ -53,7 +53,7 @@ def test_weighted_figures_are_those_of_repeated_admissions_and_others_are_not_gi
 
 
 def test_observed_over_expected_covers():
-    """Days of patients who come twice, with a gamma of their own: as if alone, intervals would be too short."""
+    """Days of patients with two admissions and a gamma frailty: unclustered intervals would be too short."""
     rng = np.random.default_rng(4)
     held = 0
     for _ in range(200):

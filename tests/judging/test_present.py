@@ -1,4 +1,4 @@
-"""What flags cost or save, on a hospital where it is known how much of severity arises after admission."""
+"""The effect of present-on-admission flags, on a hospital with a known share of later severity."""
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ def hospital() -> mlci.Cohort:
     return mlci.build_cohort("synthetic", 6_000, seed=5, later_share=0.4)
 
 
-def test_the_index_that_knows_all_loses_what_arose_later(hospital):
+def test_an_index_of_all_codes_loses_without_later_codes(hospital):
     def truth(train, judged):
         """All of severity where all codes are read, that of the day of admission where the flags left it alone."""
         told = "poa" not in judged.table.column_names or judged.present().table.equals(judged.table)
@@ -35,7 +35,7 @@ def test_the_index_that_knows_all_loses_what_arose_later(hospital):
         assert abs(table.loc["o_e", outcome, PRESENT]["value"] - 1) < 0.15
 
 
-def test_each_choice_of_codes_is_what_it_says(hospital):
+def test_each_choice_of_codes_follows_its_definition(hospital):
     seen = {}
 
     def scores(train, judged):

@@ -1,4 +1,4 @@
-"""Rivals: age and sex, flags refitted, and AUROC with intervals that follow DeLong."""
+"""Rivals: age and sex, refitted flags, and AUROC with DeLong's intervals."""
 
 from dataclasses import replace
 
@@ -44,8 +44,8 @@ def test_age_and_sex_find_what_age_decides(cohort):
     assert table.loc[OWN, "gap"] == 0
 
 
-def test_rivals_of_admissions_that_teach_them_are_not_flattered(cohort):
-    """Deaths by lot: rivals that saw them seem to know something, those that other patients taught do not."""
+def test_cross_fitted_rivals_are_not_optimistic(cohort):
+    """With random deaths, in-sample rivals seem to know something; cross-fitted rivals do not."""
     few = cohort.where(np.arange(len(cohort)) < 400)
     seen, crossed = [], []
     for seed in range(5):
@@ -61,7 +61,7 @@ def test_rivals_of_admissions_that_teach_them_are_not_flattered(cohort):
     assert cross_refitted(few.where(np.arange(400) < 12), ["mortality"]) == {}
 
 
-def test_what_the_cohort_does_not_know_is_no_rival(cohort):
+def test_missing_columns_give_no_rival(cohort):
     def names(*gone: str) -> list[str]:
         parts = [
             replace(part, table=part.table.drop_columns(list(gone))) for part in map(cohort.split, ("train", "test"))
@@ -79,7 +79,7 @@ def test_what_the_cohort_does_not_know_is_no_rival(cohort):
 
 
 def test_increments_are_what_the_index_adds_to_age_and_sex(cohort):
-    """An index that knows who dies adds all; one that is a constant adds nothing."""
+    """An index that knows the outcome adds everything; a constant index adds nothing."""
     train, test = cohort.split("train"), cohort.split("test")
     outcomes, patients = {"mortality": test.labels()[:, 0]}, test.column("subject_id")
     telling = refitted(train, test, ["mortality"], index=lambda part: part.labels()[:, 0] + 0.0, name="mine")

@@ -91,7 +91,7 @@ def test_identifiers_keep_their_zeros_through_a_csv_file(tmp_path):
         ("admission_id,score\n1,2,3\n", "row 2: 3 cells where the header has 2"),
     ],
 )
-def test_a_bad_score_file_is_told_in_one_sentence(tmp_path, text, said):
+def test_a_bad_score_file_raises_one_sentence(tmp_path, text, said):
     (tmp_path / "scores.csv").write_text(text)
     with pytest.raises(InputError, match=said) as raised:
         read_scores(tmp_path / "scores.csv")
@@ -141,7 +141,7 @@ def test_diagnose_checks_the_laws_with_weights(tmp_path, mlci_cli):
     assert mlci_cli("diagnose", "scores.csv", "cohort.parquet", "-q").stdout == ""
 
 
-def test_the_trained_bandwidth_of_a_model_may_be_taken(tmp_path, mlci_cli):
+def test_the_bandwidth_of_a_model_can_be_used(tmp_path, mlci_cli):
     make(tmp_path)
     model = random_model()
     model.save(tmp_path / "without.safetensors")

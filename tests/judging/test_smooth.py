@@ -16,13 +16,13 @@ def hospital(n: int, level: float, seed: int, bend: float = 0.0) -> tuple[np.nda
 
 
 def loss(truth: np.ndarray, risk: np.ndarray) -> float:
-    """Expected log-loss of a risk where the true one is known; as kind as can be to a risk of 0 or 1."""
+    """Expected log loss of a risk when the true one is known; clipped in favour of risks of 0 and 1."""
     risk = np.clip(risk, 1e-6, 1 - 1e-6)
     return float(-(truth * np.log(risk) + (1 - truth) * np.log1p(-risk)).mean())
 
 
 @pytest.mark.parametrize(("n", "level", "bend"), [(1000, -4.5, 0), (1000, -2, 0), (1000, -4.5, 1.5), (4000, -4, 1.5)])
-def test_small_hospitals_lose_less_by_it_than_by_steps(n, level, bend):
+def test_small_hospitals_lose_less_than_with_isotonic_regression(n, level, bend):
     new, _, truth = hospital(20_000, level, 99, bend)
     curves = [hospital(n, level, seed, bend) for seed in range(5)]
     smooths = [loss(truth, smooth(score, outcome)(new)) for score, outcome, _ in curves]
@@ -58,7 +58,7 @@ def test_no_risk_is_ever_0_or_1(events):
     assert ((low > 0) & (low <= risk) & (risk <= high) & (high < 1)).all()
 
 
-def test_more_admissions_follow_a_bend_that_few_do_not_prove():
+def test_only_many_admissions_follow_a_bend():
     score, outcome, truth = hospital(60_000, -4, 3, bend=2.0)
     assert np.abs(smooth(score, outcome)(score) - truth).mean() < 0.003
 

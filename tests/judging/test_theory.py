@@ -37,7 +37,7 @@ def hospital(n: int = 4_000, seed: int = 0):
 
 
 def gram(score, sigma):
-    """The centred RBF Gram matrix, whole."""
+    """The dense centred RBF Gram matrix."""
     n = len(score)
     centring = np.eye(n) - 1 / n
     return centring @ np.exp(-((score[:, None] - score) ** 2) / (2 * sigma**2)) @ centring
@@ -139,7 +139,7 @@ def test_spaced_score_attains_its_value_and_no_other_monotone_score_beats_it(cas
         assert value(np.cumsum(heights)[ranks]) <= found.value + 1e-9
 
 
-def test_certificates_beside_each_other():
+def test_certificates_are_ordered():
     found = theory.diagnose(*hospital(), NAMES)
     for one in (found.shared, *found.tasks):
         assert one.threshold.rho2 <= one.monotone <= 1
@@ -252,7 +252,7 @@ def test_outcomes_that_are_never_known_together_give_way_to_those_known_most():
     assert found.left_out["long_stay"].endswith("and never known together with the others")
 
 
-def test_an_outcome_of_weight_zero_stands_aside():
+def test_an_outcome_of_weight_zero_is_left_out():
     score, outcomes = hospital()
     found = theory.diagnose(score, outcomes, NAMES, weights=[1, 0, 1])
     without = theory.diagnose(score, outcomes[:, [0, 2]], ["mortality", "icu_transfer"])
@@ -273,7 +273,7 @@ def test_an_outcome_of_weight_zero_stands_aside():
         ([1, 2, 3], [0, 1, 1], {"protocol": "best"}, "allowed are exact and paper"),
     ],
 )
-def test_bad_input_is_said(score, outcomes, options, said):
+def test_bad_input_raises_one_sentence(score, outcomes, options, said):
     with pytest.raises(InputError, match=said):
         theory.diagnose(score, outcomes, ["a"], **options)
 
@@ -364,7 +364,7 @@ def test_a_floor_above_epsilon_star_takes_the_precondition_away():
     assert f"is above ε⋆ = {star:.3g}" in checks.floored_threshold(high, cut_of(high)).verdict
 
 
-def test_noise_too_large_for_the_lemma_is_told_and_an_overclaimed_bound_fails():
+def test_noise_too_large_for_the_lemma_and_an_overclaimed_bound():
     score, outcomes = hospital(200)
     setting = settled((score, np.nan_to_num(outcomes), np.ones(3)))
     assert checks.averaging(setting, 0.02, 0, seed=1).holds
@@ -386,7 +386,7 @@ def test_the_best_monotone_score_is_monotone_bounded_and_no_worse(case):
 
 
 def test_no_other_monotone_score_beats_the_ascent():
-    """Levels drawn at random and climbed from, by a general optimiser."""
+    """A general optimiser from random starting levels."""
     from scipy.optimize import minimize
 
     rng = np.random.default_rng(3)
@@ -403,7 +403,7 @@ def test_no_other_monotone_score_beats_the_ascent():
     assert max(others) <= found + 1e-3
 
 
-def test_a_floor_may_be_chosen_in_either_protocol_and_is_told():
+def test_a_floor_can_be_chosen_in_either_protocol():
     score, outcomes = hospital(400)
     exact, paper = (theory.diagnose(score, outcomes, NAMES, protocol=name) for name in ("exact", "paper"))
     assert "floored at 0.0001 (protocol exact)" in exact.flooring

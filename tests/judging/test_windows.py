@@ -1,5 +1,6 @@
-"""How long to look back: a window's figures are those of a cohort that looks back as long, and an index that needs the
-past shows it."""
+"""Look-back windows: a window has the figures of a cohort with that look-back, and an index that needs the past
+shows it.
+"""
 
 import numpy as np
 import pandas as pd
@@ -59,7 +60,7 @@ def test_a_window_is_a_cohort_that_looks_back_as_long(cohort):
         ([0, np.inf], "look_back: inf is not allowed"),
     ],
 )
-def test_windows_that_are_none(cohort, windows, words):
+def test_invalid_windows_are_refused(cohort, windows, words):
     with pytest.raises(mlci.InputError, match=words):
         compare_windows(cohort, {}, windows)
 

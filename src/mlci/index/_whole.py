@@ -8,7 +8,7 @@ import numpy as np
 
 from mlci.tokens import PAD
 
-BITS = 52  # a 64-bit number holds whole numbers of so many bits exactly
+BITS = 52  # a 64-bit float holds integers of this many bits exactly
 
 
 def in_steps(weights: np.ndarray, longest: int) -> tuple[np.ndarray, float]:
