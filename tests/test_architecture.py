@@ -1,4 +1,4 @@
-"""docs/architecture.md and CONTRIBUTING.md against the code: every function, call, room and file is there."""
+"""Check docs/architecture.md and CONTRIBUTING.md against the code: functions, calls, packages and files exist."""
 
 import inspect
 import itertools
@@ -16,7 +16,7 @@ CHAINS = [re.findall(r"`([\w.]+:[\w.]+)`", line) for line in PAGE.splitlines() i
 
 
 def find(name: str) -> object:
-    """The function, class or registry that `module:name` stands for."""
+    """Return the function, class or registry that `module:name` names."""
     module, _, path = name.partition(":")
     found = import_module(module)
     for part in path.split("."):
@@ -33,25 +33,25 @@ def calls() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("caller", "callee"), calls())
-def test_the_caller_mentions_the_callee(caller, callee):
+def test_source_of_the_caller_mentions_the_callee(caller, callee):
     find(callee)
     assert re.search(rf"\b{callee.rpartition(':')[2].rpartition('.')[2]}\b", source(find(caller)))
 
 
-def test_each_of_the_four_ways_is_told():
+def test_page_describes_cohort_fit_score_and_report():
     assert len(CHAINS) >= 10
     assert all(len(chain) >= 3 for chain in CHAINS)
-    for way in ("cohort", "fit", "score", "report"):
-        assert any(chain[0] == f"mlci.cli.{way}:command" for chain in CHAINS), way
+    for name in ("cohort", "fit", "score", "report"):
+        assert any(chain[0] == f"mlci.cli.{name}:command" for chain in CHAINS), name
 
 
-def test_the_page_names_every_room():
+def test_table_of_packages_equals_the_import_contract():
     contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
-    rooms = [[name.strip() for name in layer.split("|")] for layer in contract["layers"]]
+    packages = [[name.strip() for name in layer.split("|")] for layer in contract["layers"]]
     rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in PAGE.splitlines() if line.startswith("| `")]
-    assert rows == rooms
+    assert rows == packages
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./-]+)`", GUIDE))))
-def test_files_that_the_guide_names_are_there(path):
+def test_files_named_in_contributing_exist(path):
     assert (ROOT / path).exists()

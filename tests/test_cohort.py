@@ -18,14 +18,14 @@ from toys import toy_cohort
 
 
 def paper_split(subject: object) -> str:
-    """The rule of the paper's cohort, as its authors wrote it down in words."""
+    """Return the split of a subject by the rule that the paper states in words."""
     share = int(hashlib.md5(str(subject).encode()).hexdigest(), 16) % 10_000 / 10_000
     return "train" if share < 0.7 else "valid" if share < 0.8 else "test"
 
 
 @pytest.fixture
 def made(monkeypatch):
-    """Build a cohort from a table that is simply there."""
+    """Return a function that builds a cohort from columns, as if a source had read them."""
 
     def build(columns: dict, outcomes=("mortality",), notes=(), **options) -> Cohort:
         table = pa.table(columns)
@@ -51,12 +51,12 @@ def columns(n: int = 4, **more) -> dict:
 @pytest.mark.parametrize(
     ("source", "counts"),
     [
-        # admissions, patients, then the positives of mortality, long_stay, icu_transfer, counted by other means
+        # admissions, patients, then positives of mortality, long_stay, icu_transfer, counted independently
         ("mimic4", (123, 44, 9, 40, 51)),
         ("mimic3", (129, 100, 40, 60, 17)),
     ],
 )
-def test_the_demos(source, counts, demos):
+def test_demo_cohorts_have_known_counts_and_splits(source, counts, demos):
     cohort = build_cohort(source, demos / f"{source}_demo")
     positives = [int(np.sum(cohort.column(name))) for name in ("mortality", "long_stay", "icu_transfer")]
     assert (len(cohort), len(set(cohort.column("subject_id"))), *positives) == counts
@@ -66,8 +66,8 @@ def test_the_demos(source, counts, demos):
     assert np.all(np.diff(cohort.column("admission_id")) > 0)
 
 
-def test_codes_of_the_demo_are_those_of_the_file(demos):
-    """Order of seq_num, duplicates, one ICD version: against the file read line by line."""
+def test_codes_of_the_demo_equal_the_file_read_line_by_line(demos):
+    """Order by seq_num, duplicates, and one ICD version agree with the file."""
     import csv
 
     expected: dict[int, list] = {}
@@ -80,14 +80,16 @@ def test_codes_of_the_demo_are_those_of_the_file(demos):
     assert found == {key: [code for _, code in sorted(codes)] for key, codes in expected.items()}
 
 
-def test_both_versions_share_the_admissions_of_the_demo(demos):
-    both = [set(build_cohort("mimic4", demos / "mimic4_demo", icd_version=v).column("admission_id")) for v in (9, 10)]
-    assert len(both[0] | both[1]) == 275
-    assert not both[0] & both[1]
+def test_each_demo_admission_has_one_icd_version(demos):
+    nine, ten = (
+        set(build_cohort("mimic4", demos / "mimic4_demo", icd_version=v).column("admission_id")) for v in (9, 10)
+    )
+    assert len(nine | ten) == 275
+    assert not nine & ten
 
 
-def test_names_in_any_case_and_any_format(demos, tmp_path):
-    """MIMIC-III in capitals, as CSV.gz and as Parquet, is the same cohort."""
+def test_table_names_may_have_any_case_and_format(demos, tmp_path):
+    """MIMIC-III with names in capitals, as CSV.gz and as Parquet, gives the same cohort."""
     import gzip
 
     from pyarrow import csv
@@ -117,18 +119,18 @@ def test_an_admission_without_codes_stays_in_mimic3(demos, tmp_path):
 
 
 @given(st.lists(st.integers(0, 10**9) | st.integers(-5, 5), min_size=1, max_size=50))
-def test_split_is_the_papers(subjects):
+def test_split_follows_the_rule_of_the_paper(subjects):
     split = _assembled._split(pa.chunked_array([pa.array(subjects)]), (0.7, 0.1, 0.2))
     assert split.to_pylist() == [paper_split(subject) for subject in subjects]
 
 
-def test_split_proportions():
+def test_split_has_the_given_proportions():
     split = _assembled._split(pa.chunked_array([pa.array(range(20_000))]), (0.5, 0.2, 0.3)).to_pylist()
     shares = [split.count(name) / len(split) for name in ("train", "valid", "test")]
     assert np.allclose(shares, (0.5, 0.2, 0.3), atol=0.015)  # four standard errors
 
 
-def test_split_by_and_existing_split(made):
+def test_split_by_another_column_and_given_splits(made):
     ward = ["a", "a", "b", "b"]
     cohort = made(columns(ward=ward), split_by="ward")
     assert cohort.column("split").tolist() == [paper_split(name) for name in reversed(ward)]
@@ -147,14 +149,14 @@ def test_rows_are_sorted_and_codes_normalised(made):
     assert "1 diagnoses hold neither letter nor digit and were dropped." in cohort.notes
 
 
-def test_duplicate_and_missing_ids(made):
+def test_duplicate_and_missing_ids_raise_an_error(made):
     with pytest.raises(InputError, match="1 rows repeat"):
         made(columns(admission_id=[1, 1, 2, 3]))
     with pytest.raises(InputError, match="1 rows have none"):
         made(columns(admission_id=[1, None, 2, 3]))
 
 
-def test_one_class_and_lost_classes_are_said_aloud(made):
+def test_notes_report_outcomes_with_one_class_or_a_lost_class(made):
     cohort = made(
         columns(facility=[None, True, None, False], never=[False] * 4), outcomes=("mortality", "facility", "never")
     )
@@ -166,7 +168,7 @@ def test_one_class_and_lost_classes_are_said_aloud(made):
     assert not any(note.startswith("facility") for note in cohort.notes)
 
 
-def test_file_keeps_everything(made, tmp_path):
+def test_cohort_survives_writing_and_reading(made, tmp_path):
     cohort = made(columns(age=[30.0, None, 50.0, 60.0], mortality=[True, None, False, True]), notes=("a note",))
     cohort.write(tmp_path / "c.parquet")
     assert read_cohort(tmp_path / "c.parquet") == cohort
@@ -199,12 +201,12 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("place", FORGED)
-def test_forged_metadata_is_refused(place, tmp_path):
+@pytest.mark.parametrize("key", FORGED)
+def test_forged_metadata_raises_an_error(key, tmp_path):
     toy_cohort(20).write(tmp_path / "c.parquet")
     table = pq.read_table(tmp_path / "c.parquet")
-    for value in FORGED[place]:
-        facts = json.loads(table.schema.metadata[b"mlci"]) | {place: value}
+    for value in FORGED[key]:
+        facts = json.loads(table.schema.metadata[b"mlci"]) | {key: value}
         pq.write_table(table.replace_schema_metadata({b"mlci": json.dumps(facts)}), tmp_path / "f.parquet")
         with pytest.raises(InputError, match=r"metadata|lacks the column absent"):
             read_cohort(tmp_path / "f.parquet")
@@ -215,7 +217,7 @@ def test_forged_metadata_is_refused(place, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "said"),
+    ("name", "values", "message"),
     [
         ("admission_id", pa.array([1.5] * 20), "column admission_id: is double; whole numbers or text"),
         (
@@ -236,49 +238,49 @@ def test_forged_metadata_is_refused(place, tmp_path):
         ("mortality", pa.array([2] * 20), "column mortality: is int64; true, false or null"),
     ],
 )
-def test_columns_of_other_types_and_values_are_refused(name, values, said, tmp_path):
+def test_wrong_column_types_and_values_raise_an_error(name, values, message, tmp_path):
     cohort = toy_cohort(20)
-    place = cohort.table.column_names.index(name)
-    replace(cohort, table=cohort.table.set_column(place, name, values)).write(tmp_path / "c.parquet")
-    with pytest.raises(InputError, match=said) as told:
+    position = cohort.table.column_names.index(name)
+    replace(cohort, table=cohort.table.set_column(position, name, values)).write(tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=message) as error:
         read_cohort(tmp_path / "c.parquet")
-    assert "spare" not in str(told.value)
+    assert "spare" not in str(error.value)
 
 
-def test_a_column_twice_is_refused(tmp_path):
+def test_duplicate_column_raises_an_error(tmp_path):
     cohort = toy_cohort(20)
     replace(cohort, table=cohort.table.append_column("split", cohort.table["split"])).write(tmp_path / "c.parquet")
     with pytest.raises(InputError, match="has the column split twice"):
         read_cohort(tmp_path / "c.parquet")
 
 
-def test_a_flipped_bit_never_changes_an_admission(tmp_path):
+def test_flipped_bit_raises_an_error_or_changes_nothing(tmp_path):
     cohort, path = toy_cohort(300), tmp_path / "c.parquet"
     cohort.write(path)
-    whole, told, rng = path.read_bytes(), 0, np.random.default_rng(0)
+    whole, errors, rng = path.read_bytes(), 0, np.random.default_rng(0)
     for bit in rng.integers(0, 8 * len(whole), 150).tolist():
         path.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
         try:
             found = read_cohort(path)
         except InputError:
-            told += 1
+            errors += 1
         else:
-            assert found.table.to_pydict() == cohort.table.to_pydict()  # what a list calls its elements may differ
-    assert told > 120
+            assert found.table.to_pydict() == cohort.table.to_pydict()  # the name of a list's element field may differ
+    assert errors > 120
 
 
-def test_the_order_of_rows_does_not_reach_a_fit():
+def test_fit_does_not_depend_on_the_order_of_rows():
     cohort = toy_cohort(300)
     assert cohort.in_order() is cohort
     shuffled = replace(cohort, table=cohort.table.take(np.random.default_rng(0).permutation(300)))
     assert shuffled.in_order().table.equals(cohort.table)
-    one, other = (MLCI().fit(each).model_.state for each in (cohort, shuffled))
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name])
+    expected, found = (MLCI().fit(each).model_.state for each in (cohort, shuffled))
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
 
 
 @pytest.mark.parametrize("name", ["visits.csv", "visits.CSV.GZ", "visits.xlsx"])
-def test_a_spreadsheet_in_the_place_of_a_cohort_is_told_what_makes_one_of_it(tmp_path, name):
+def test_spreadsheet_given_as_cohort_raises_an_error_with_the_right_command(tmp_path, name):
     (tmp_path / name).write_bytes(b"visit_id,DX1\n1,I50.9\n")
     for read in (read_cohort, cohort_head):
         with pytest.raises(InputError, match=f"is no cohort file; `mlci cohort file .*{name} -o cohort.parquet` makes"):

@@ -21,7 +21,7 @@ from mlci.config import (
 )
 
 
-def test_the_defaults_are_the_papers_constants():
+def test_defaults_are_the_constants_of_the_paper():
     config = PaperConfig()
     assert (config.tokens.depths, config.tokens.max_codes, config.encoder.width) == ((4,), 256, 128)
     assert (config.objective.floor, config.bandwidth.floor, config.bandwidth.subsample) == (1e-4, 0.05, 20_000)
@@ -30,7 +30,7 @@ def test_the_defaults_are_the_papers_constants():
     assert (config.weights.epsilon, config.weights.gamma, config.weights.clip) == (0.02, 0.25, 3)
 
 
-def test_a_file_changes_what_it_names(tmp_path):
+def test_file_changes_only_the_settings_it_contains(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('[tokens]\ndepths = [3, 4, 7]\n[optimiser]\nbatch = 512\n[selection]\nanchor = "died"\n')
     config = read_config(path)
@@ -40,7 +40,7 @@ def test_a_file_changes_what_it_names(tmp_path):
     assert config.bandwidth == BandwidthConfig()
 
 
-def test_a_config_survives_json():
+def test_config_survives_conversion_to_json():
     config = PaperConfig(tokens=TokenConfig(depths=(3, 4)), objective=ObjectiveConfig(kernel="energy"))
     assert config_from(json.loads(json.dumps(asdict(config)))) == config
 
@@ -59,7 +59,7 @@ def test_a_config_survives_json():
         ("[tokens", "run.toml: is not TOML"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, words):
+def test_invalid_config_raises_a_one_sentence_error(tmp_path, text, words):
     path = tmp_path / "run.toml"
     path.write_text(text)
     with pytest.raises(InputError, match=words) as error:
@@ -67,14 +67,14 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, words):
     assert "\n" not in str(error.value)
 
 
-def test_wrong_values_are_refused_in_python_too():
+def test_invalid_values_raise_an_error_in_python():
     with pytest.raises(InputError, match=r"kernel is 'rfb'; allowed is 'rbf', 'multi-rbf', 'energy'"):
         ObjectiveConfig(kernel="rfb")  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="depths"):
         TokenConfig(depths=(0,))
 
 
-def test_a_bare_machine_needs_neither_arrow_nor_pydantic():
+def test_importing_paper_needs_neither_arrow_nor_pydantic():
     require(find_spec("torch"), "torch", "pip install 'mlci[deep]'")
     probe = "import sys, mlci.fitting.paper; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", probe], text=True, capture_output=True, check=True).stdout.split()
@@ -82,8 +82,8 @@ def test_a_bare_machine_needs_neither_arrow_nor_pydantic():
 
 
 def test_small_hospitals_keep_rare_tokens():
-    few, many = (DeepConfig().tokens.settled(n).min_admissions for n in (1_000, 90_000))
-    assert (few, many) == (3, 10)
+    small, large = (DeepConfig().tokens.settled(n).min_admissions for n in (1_000, 90_000))
+    assert (small, large) == (3, 10)
     given = replace(DeepConfig().tokens, min_admissions=7)
     assert given.settled(1_000) == given
     assert TableConfig().tokens.settled(1_000).min_admissions == 1

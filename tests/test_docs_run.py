@@ -1,7 +1,6 @@
-"""Every command line and every block of the docs is run, on small data in the place of the reader's.
+"""Run every command line and code block of the docs on small data.
 
-What cannot be run here is named in `LEFT_OUT` with its reason, so that nothing is left out unseen; README.md is run by
-tests/test_docs.py.
+`LEFT_OUT` and `BLOCKS` name what cannot be run here, with the reason. tests/test_docs.py runs README.md.
 """
 
 import re
@@ -25,7 +24,7 @@ from mlci.config import read_config
 from mlci.showing.report import read_study
 from pages import PAGES, blocks, command_blocks
 
-# What stands in a page for a place of the reader's, and what the tests put there.
+# Locations that a page uses -> the test data that replace them.
 PLACES = {
     "physionet.org/files/mimiciv": "mimic4_demo",
     "FOLDER": "mimic4_demo",
@@ -33,25 +32,26 @@ PLACES = {
     "NHDS10.PU.txt.bz2": "nhds2010/sample.txt.bz2",
     "NHDS10.PU.txt": "nhds2010/sample.txt.bz2",
 }
-# Lines that are not run here, by how they begin, and why; a line with options in brackets is a form too.
+# Beginnings of lines that are not run here, with the reason. Lines with options in brackets show usage only, too.
 LEFT_OUT = {
     "mlci serve": "does not end; tests/web run it",
-    "mlci cohort SOURCE": "a form, not a command",
-    "mlci cohort tables FOLDER-OR-URL": "a form, not a command; the page's TOML is run below",
-    "mlci reproduce mimic4 LOCATION": "a form, not a command",
-    "mlci benchmark nhds.parquet": "every model: hours; tests/benchmark run each of them",
+    "mlci cohort SOURCE": "shows usage only",
+    "mlci cohort tables FOLDER-OR-URL": "shows usage only; the page's TOML is run below",
+    "mlci reproduce mimic4 LOCATION": "shows usage only",
+    "mlci benchmark nhds.parquet": "every model takes hours; tests/benchmark run each of them",
     "mlci curves runs/": "tests/benchmark draw the curves of runs",
     "torchrun": "needs a GPU; tests/fitting/test_processes.py runs it on processors",
     "PYSPARK_PYTHON": "needs a cluster; tests/test_spark.py scores on a local one",
     "python": "makes an environment, or takes hours on the whole survey",
     "pip": "tests/test_package.py installs",
-    "make": "is what runs this",
-    "docker": "no registry; tests/test_package.py runs the steps of its file",
-    "mlci-env": "the same, in tests/test_package.py",
-    ".venv/bin/python": "is how this is run",
+    "make": "runs these tests itself",
+    "docker": "no registry; tests/test_package.py runs the steps of the Dockerfile",
+    "mlci-env": "tests/test_package.py runs the same steps",
+    ".venv/bin/python": "runs these tests itself",
 }
-RAN: set[tuple[str, str]] = set()  # lines with the cohort that their block makes: what several pages say is run once
-# A few admissions stand for many, and one epoch for ten.
+# Lines already run, with the command that made their cohort: a line on several pages is run once.
+ALREADY_RUN: set[tuple[str, str]] = set()
+# Replacements that save time: fewer admissions, models, seeds and epochs.
 SHORTER = {
     "mlci cohort synthetic": lambda words: [*words[:3], "1500", *words[4:]],
     "mlci benchmark": lambda words: [*words, "--epochs", "1", "--seeds", "11"],
@@ -66,7 +66,7 @@ CONFIGS = {
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory, demos) -> Path:
-    """A folder with what the pages speak of: a spreadsheet, a cohort of many hospitals, a survey, scores, a model."""
+    """Return a folder with the files that the pages use: a spreadsheet, cohorts, scores, a model."""
     folder = tmp_path_factory.mktemp("desk")
     cohort = mlci.build_cohort("synthetic", 1_500, seed=1, hospitals=12)
     cost = pa.array(np.random.default_rng(1).gamma(2, 1_000, len(cohort)))
@@ -93,7 +93,7 @@ def desk(tmp_path_factory, demos) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of small data there is much to warn about
+@pytest.mark.filterwarnings("ignore")  # small data cause many warnings
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if command_blocks(page) and page.parent.name == "docs"], ids=lambda page: page.stem
 )
@@ -103,21 +103,21 @@ def test_commands_of_a_page_run(page, desk, demos, mlci_cli, tmp_path):
         lines = [
             line
             for line in block
-            if not line.startswith(tuple(LEFT_OUT)) and " [" not in line and (line, made) not in RAN
+            if not line.startswith(tuple(LEFT_OUT)) and " [" not in line and (line, made) not in ALREADY_RUN
         ]
-        place = shutil.copytree(desk, tmp_path / str(number)) if lines else tmp_path
-        if any("nhds.parquet" in line for line in lines):  # scores are then those of the survey
-            shutil.copy(place / "survey.parquet", place / "scores.parquet")
+        workdir = shutil.copytree(desk, tmp_path / str(number)) if lines else tmp_path
+        if any("nhds.parquet" in line for line in lines):  # then scores.parquet must hold scores of the survey
+            shutil.copy(workdir / "survey.parquet", workdir / "scores.parquet")
         for line in lines:
-            RAN.add((line, made))
+            ALREADY_RUN.add((line, made))
             words = [str(demos / PLACES[word]) if word in PLACES else word for word in shlex.split(line)]
             for beginning, shorten in SHORTER.items():
                 words = shorten(words) if set(beginning.split()) <= set(words) else words
             forced = ["--force"] if words[1] == "cohort" and "-o" in words else []
-            mlci_cli(*words[1:], *forced, cwd=place)
+            mlci_cli(*words[1:], *forced, cwd=workdir)
 
 
-# Where the blocks of other languages are run; what no program of ours reads is named with its reason.
+# Blocks in other languages: where they are run, or why they are not.
 RUN = "by test_python_of_a_page_runs"
 BLOCKS = {
     ("adding-a-baseline", "python"): "below",
@@ -130,8 +130,8 @@ BLOCKS = {
 }
 
 
-def test_no_block_is_left_out_unseen():
-    """A block without a language is a form or what a command prints."""
+def test_every_block_is_run_or_left_out_with_a_reason():
+    """A block without a language shows usage or the output of a command, and is not listed."""
     found = {
         (page.stem, language)
         for page in PAGES
@@ -159,7 +159,7 @@ def test_python_of_a_page_runs(name, desk, tmp_path, monkeypatch):
         exec(compile(text.replace("20_000", "500"), f"{name}.md", "exec"), known)
 
 
-def test_the_baseline_of_its_page_is_a_baseline(tmp_path):
+def test_baseline_of_the_docs_runs(tmp_path):
     named: dict = {"__name__": "page"}
     exec(compile(block_of("adding-a-baseline", "python"), "adding-a-baseline.md", "exec"), named)
     [model] = named["MODELS"]
@@ -168,7 +168,7 @@ def test_the_baseline_of_its_page_is_a_baseline(tmp_path):
     assert model.score(model.fit(part, part, seed=1), part).tolist() == [0.5, 1.0, 0.5**0.5]
 
 
-def test_settings_of_the_pages_are_understood(tmp_path):
+def test_toml_of_the_docs_is_read(tmp_path):
     file = tmp_path / "page.toml"
     file.write_text(block_of("beyond", "toml"))
     assert read_config(file, recipe="deep").collapse.importance == {"mortality": 2.0}
@@ -178,8 +178,8 @@ def test_settings_of_the_pages_are_understood(tmp_path):
     assert set(read_study(file)) == {"ethics", "data", "openness"}
 
 
-def test_own_tables_by_the_toml_of_their_page(tmp_path, mlci_cli):
-    """Three stays of two patients, as the page's TOML names their tables and columns."""
+def test_toml_for_own_tables_builds_the_expected_cohort(tmp_path, mlci_cli):
+    """The tables hold three stays of two patients, with the names that the page's TOML uses."""
     (tmp_path / "stays.csv").write_text(
         "encounter,mrn,admit_time,discharge_time,death_date,years,ward,expired,disposition\n"
         "1,a,2020-01-01 08:00,2020-01-12 08:00,,81,A,0,HOME\n"

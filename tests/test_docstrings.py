@@ -1,4 +1,7 @@
-"""Examples in docstrings are run; public functions tell parameters, returns and an example; no pronoun is a name."""
+"""Run the examples in docstrings; check that public functions document parameters, returns and an example.
+
+Also check that no name is a pronoun.
+"""
 
 import ast
 import doctest
@@ -15,22 +18,22 @@ from pages import syntax_tree
 SOURCE = ROOT / "src"
 FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL | doctest.NORMALIZE_WHITESPACE
 PRONOUNS = {"one", "both", "mine", "each", "what"}
-THEIRS = {  # methods by which other libraries call ours
+CALLBACKS = {  # base classes of other libraries -> methods that the library calls
     "Module": ("forward",),
     "Dropout": ("forward",),
     "Function": ("forward", "backward"),
 }
-SILENT = ("None", "NoReturn", "Iterator[None]")  # annotations of functions that return nothing
+NO_VALUE = ("None", "NoReturn", "Iterator[None]")  # annotations of functions that return nothing
 
 
 def modules() -> list[Path]:
-    """Every module that has an example; tests/test_spark.py runs those that need a cluster."""
+    """Return every module that has an example; tests/test_spark.py runs the examples that need Spark."""
     paths = sorted(path for path in (SOURCE / "mlci").rglob("*.py") if ">>>" in path.read_text())
     return [path for path in paths if path.name != "spark.py"]
 
 
 def public() -> list[Path]:
-    """Every module that people may import: no part of its path begins with an underscore."""
+    """Return every module that users may import: no part of its path begins with an underscore."""
     paths = (SOURCE / "mlci").rglob("*.py")
     return sorted(
         path
@@ -40,36 +43,36 @@ def public() -> list[Path]:
     )
 
 
-def handed_on(path: Path) -> list[ast.FunctionDef]:
-    """The functions of private modules that a package offers as its own (`import x as x`, or `__all__`)."""
-    found, offered = [], re.search(r"^__all__ = \[(.*?)\]", path.read_text(), re.DOTALL | re.MULTILINE)
+def reexported(path: Path) -> list[ast.FunctionDef]:
+    """Return the functions of private modules that a package re-exports (`import x as x`, or `__all__`)."""
+    found, exported = [], re.search(r"^__all__ = \[(.*?)\]", path.read_text(), re.DOTALL | re.MULTILINE)
     for node in syntax_tree(path).body if path.name == "__init__.py" else ():
         if not isinstance(node, ast.ImportFrom) or "._" not in (node.module or ""):
             continue
-        names = {alias.name for alias in node.names if alias.asname or (offered and f'"{alias.name}"' in offered[1])}
-        home = syntax_tree((SOURCE / (node.module or "").replace(".", "/")).with_suffix(".py"))
-        found += [own for own in home.body if isinstance(own, ast.FunctionDef) and own.name in names]
+        names = {alias.name for alias in node.names if alias.asname or (exported and f'"{alias.name}"' in exported[1])}
+        module = syntax_tree((SOURCE / (node.module or "").replace(".", "/")).with_suffix(".py"))
+        found += [member for member in module.body if isinstance(member, ast.FunctionDef) and member.name in names]
     return found
 
 
-def marks(node: ast.FunctionDef) -> str:
-    return " ".join(ast.unparse(mark) for mark in node.decorator_list)
+def decorators(node: ast.FunctionDef) -> str:
+    return " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
 
 
 def functions(path: Path) -> list[ast.FunctionDef]:
-    """The public functions of a module; a command's docstring is its help."""
+    """Return the public functions of a module, without commands, whose docstring is their help text."""
     return [
         node
-        for node in (*syntax_tree(path).body, *handed_on(path))
+        for node in (*syntax_tree(path).body, *reexported(path))
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("_")
-        and not re.search(r"click\.(command|group)", marks(node))
+        and not re.search(r"click\.(command|group)", decorators(node))
         and (path.parent.name, node.name) != ("cli", "main")  # the program itself
     ]
 
 
 def methods(path: Path) -> list[tuple[ast.ClassDef, ast.FunctionDef]]:
-    """The public methods of a module's public classes that no class below them told already; properties are nouns."""
+    """Return the public methods of public classes, without properties and methods that a base class documents."""
     return [
         (owner, node)
         for owner in syntax_tree(path).body
@@ -77,39 +80,42 @@ def methods(path: Path) -> list[tuple[ast.ClassDef, ast.FunctionDef]]:
         for node in owner.body
         if isinstance(node, ast.FunctionDef)
         and not node.name.startswith("_")
-        and "property" not in marks(node)
+        and "property" not in decorators(node)
         and not inherits(path, owner, node.name)
     ]
 
 
 @cache
 def classes() -> dict[str, ast.ClassDef]:
-    """Every class of the package, by name."""
+    """Return every class of the package by name."""
     nodes = (node for path in (SOURCE / "mlci").rglob("*.py") for node in syntax_tree(path).body)
     return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
 def inherits(path: Path, owner: ast.ClassDef, name: str) -> bool:
-    """Whether a class below has the method; of a class of another library, whether that calls it."""
+    """Return whether a base class of ours has the method, or a base class of another library calls it."""
     for base in (ast.unparse(base).rpartition(".")[2] for base in owner.bases):
-        here = [node for node in syntax_tree(path).body if isinstance(node, ast.ClassDef) and node.name == base]
-        below = here[0] if here else classes().get(base)
-        own = {node.name for node in below.body if isinstance(node, ast.FunctionDef)} if below else THEIRS.get(base, ())
-        if name in own or (below and inherits(path, below, name)):
+        same_file = [node for node in syntax_tree(path).body if isinstance(node, ast.ClassDef) and node.name == base]
+        ours = same_file[0] if same_file else classes().get(base)
+        if ours:
+            names = [node.name for node in ours.body if isinstance(node, ast.FunctionDef)]
+        else:
+            names = CALLBACKS.get(base, ())
+        if name in names or (ours and inherits(path, ours, name)):
             return True
     return False
 
 
 def lacking(node: ast.FunctionDef) -> list[str]:
-    """What a docstring leaves out: an example, parameters by name, what is returned."""
+    """Return what a docstring lacks: names of parameters, the word "Returns", an example (">>>")."""
     text = ast.get_docstring(node) or ""
-    prose, given = re.split(r"^>>> ", text, maxsplit=1, flags=re.MULTILINE)[0], node.args
-    names = [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg) if arg]
-    found = [name for name in names if name not in ("self", "cls") and not re.search(rf"\b{name}\b", prose)]
-    silent = node.returns is None or ast.unparse(node.returns) in SILENT
-    if not silent and not re.search(r"\b(returns?|yields?)\b", prose, re.IGNORECASE):
-        found.append("Returns")
-    return found if ">>>" in text and "+SKIP" not in text else [*found, ">>>"]
+    prose, args = re.split(r"^>>> ", text, maxsplit=1, flags=re.MULTILINE)[0], node.args
+    names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg) if arg]
+    missing = [name for name in names if name not in ("self", "cls") and not re.search(rf"\b{name}\b", prose)]
+    returns_value = node.returns is not None and ast.unparse(node.returns) not in NO_VALUE
+    if returns_value and not re.search(r"\b(returns?|yields?)\b", prose, re.IGNORECASE):
+        missing.append("Returns")
+    return missing if ">>>" in text and "+SKIP" not in text else [*missing, ">>>"]
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE / "mlci")))
@@ -119,30 +125,31 @@ def test_examples_run(path):
     assert not failed
 
 
-def test_public_functions_tell_parameters_returns_and_an_example():
+def test_public_functions_document_parameters_returns_and_an_example():
     found = {path: functions(path) for path in public()}
     assert sum(map(len, found.values())) > 350
-    without = {
-        f"{path.relative_to(SOURCE)}:{node.name}": lack
+    incomplete = {
+        f"{path.relative_to(SOURCE)}:{node.name}": missing
         for path, nodes in found.items()
         for node in nodes
-        if (lack := lacking(node))
+        if (missing := lacking(node))
     }
-    assert not without
+    assert not incomplete
 
 
-def test_public_methods_tell_the_same_and_their_example_may_stand_with_their_class():
-    without = {}
+def test_public_methods_document_parameters_returns_and_an_example():
+    """The example may be in the docstring of the class; abstract methods need none."""
+    incomplete = {}
     for path in public():
         for owner, node in methods(path):
-            shown = re.findall(r"^(?:>>>|\.\.\.).*", ast.get_docstring(owner) or "", re.MULTILINE)
-            there = "abstractmethod" in marks(node) or any(f".{node.name}(" in line for line in shown)
-            lack = [word for word in lacking(node) if not (there and word == ">>>")]
-            without |= {f"{path.relative_to(SOURCE)}:{owner.name}.{node.name}": lack} if lack else {}
-    assert not without
+            examples = re.findall(r"^(?:>>>|\.\.\.).*", ast.get_docstring(owner) or "", re.MULTILINE)
+            shown = "abstractmethod" in decorators(node) or any(f".{node.name}(" in line for line in examples)
+            missing = [word for word in lacking(node) if not (shown and word == ">>>")]
+            incomplete |= {f"{path.relative_to(SOURCE)}:{owner.name}.{node.name}": missing} if missing else {}
+    assert not incomplete
 
 
-def test_no_pronoun_is_a_name():
+def test_no_name_is_a_pronoun():
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in sorted((SOURCE / "mlci").rglob("*.py"))

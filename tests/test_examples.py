@@ -11,12 +11,12 @@ from conftest import PATIENCE, require
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("plot_*.py"))
 
 
-def test_there_are_examples():
+def test_at_least_four_examples_exist():
     assert len(EXAMPLES) >= 4
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_runs(path, tmp_path, monkeypatch, capsys):
+def test_example_runs_and_prints(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert path.read_text().count("# %%") >= 4
     runpy.run_path(str(path), run_name="__main__")
@@ -27,19 +27,19 @@ NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples").glob("*.ipynb"))
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of the notebook's own machinery
+@pytest.mark.filterwarnings("ignore")  # Jupyter's own packages warn
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_and_shows(path, tmp_path):
+def test_notebook_runs_and_shows_pages_and_a_picture(path, tmp_path):
     require(find_spec("nbclient") and find_spec("ipykernel"), "nbclient and ipykernel")
     import nbclient
     import nbformat
     from traitlets.config import Config
 
     notebook = nbformat.read(path, as_version=4)
-    assert not any(cell.get("outputs") for cell in notebook.cells)  # kept without, so that it never goes stale
+    assert not any(cell.get("outputs") for cell in notebook.cells)  # stored outputs would become outdated
     options = {"timeout": PATIENCE, "startup_timeout": PATIENCE, "iopub_timeout": PATIENCE}
     options |= {"resources": {"metadata": {"path": str(tmp_path)}}}
-    with tempfile.TemporaryDirectory() as folder:  # sockets there: a free port may be taken meanwhile
+    with tempfile.TemporaryDirectory() as folder:  # use sockets in a folder: another process may take a free port
         config = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
         nbclient.NotebookClient(notebook, config=config, **options).execute()
     shown = [output.data for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]

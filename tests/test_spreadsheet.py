@@ -1,4 +1,4 @@
-"""A spreadsheet in the usual wide form becomes Charlson, an index and a report by the README's three commands."""
+"""Turn a wide spreadsheet into Charlson, an index and a report with the commands of README.md."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from mlci.cli import cli
 
 @pytest.fixture(scope="module")
 def visits(tmp_path_factory):
-    """2,000 admissions: visit_id, DX1 to DX25, expired (Y or N) and los, as CSV and as Excel."""
+    """Write 2,000 admissions (visit_id, DX1 to DX25, expired, los) as CSV and Excel; return their folder and table."""
     folder = tmp_path_factory.mktemp("visits")
     table = mlci.build_cohort("synthetic", 2_000, seed=3).to_pandas()
     lists = [list(codes)[:25] for codes in table.codes]
@@ -39,15 +39,15 @@ def commands() -> list[list[str]]:
 
 
 def run(folder, words) -> None:
-    placed = [
+    arguments = [
         str(folder / word) if re.search(r"\.(csv|xlsx|parquet|safetensors|html)$", word) else word for word in words
     ]
-    done = CliRunner().invoke(cli, placed, catch_exceptions=False)
+    done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("kind", ["csv", "xlsx"])
-def test_cohort_and_charlson(visits, kind, tmp_path):
+def test_spreadsheet_becomes_a_cohort_and_charlson(visits, kind, tmp_path):
     folder, table = visits
     run(tmp_path, ["cohort", "file", str(folder / f"visits.{kind}"), "-o", "c.parquet", "-q"])
     cohort = mlci.read_cohort(tmp_path / "c.parquet")
@@ -62,26 +62,26 @@ def test_cohort_and_charlson(visits, kind, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csv", "xlsx"])
-def test_three_commands_of_the_readme(visits, kind):
+def test_commands_of_the_readme_run(visits, kind):
     folder, _ = visits
-    story = commands()
-    assert [words[0] for words in story] == ["cohort", "fit", "report", "indices"]
-    for words in story:
+    lines = commands()
+    assert [words[0] for words in lines] == ["cohort", "fit", "report", "indices"]
+    for words in lines:
         words = [word.replace("visits.xlsx", f"visits.{kind}") for word in words]
         run(folder, [*words, "--force"])
     page = (folder / "report.html").read_text()
     assert "Charlson" in page
 
 
-def test_the_demo_through_every_door(demos, tmp_path):
-    """The MIMIC-IV demo as one flat file, as own tables and as MEDS has the outcomes of `mimic4`."""
+def test_demo_has_the_same_outcomes_from_every_source(demos, tmp_path):
+    """The MIMIC-IV demo as one flat file, as own tables and as MEDS gives the outcomes of the source `mimic4`."""
     demo = demos / "mimic4_demo"
-    theirs = mlci.build_cohort("mimic4", demo)
+    mimic4 = mlci.build_cohort("mimic4", demo)
     names = ("mortality", "long_stay", "icu_transfer")
-    expected = {name: theirs.labels(name)[:, 0].tolist() for name in names}
+    expected = {name: mimic4.labels(name)[:, 0].tolist() for name in names}
 
     def outcomes(cohort):
-        assert cohort.column("admission_id").tolist() == theirs.column("admission_id").tolist()
+        assert cohort.column("admission_id").tolist() == mimic4.column("admission_id").tolist()
         return {name: cohort.labels(name)[:, 0].tolist() for name in names}
 
     assert outcomes(mlci.build_cohort("meds", meds_folder.write(demo, tmp_path / "meds"))) == expected
@@ -112,7 +112,7 @@ def test_the_demo_through_every_door(demos, tmp_path):
     tables = tables.where(tables.column("icd_version") == 10)
     assert outcomes(tables) == expected
     assert 0 < tables.labels("again").sum() < len(tables)
-    # One flat file: a row per code, with what its admission repeats.
+    # One flat file: a row per code, with the columns of its admission repeated.
     stays = pd.read_csv(demo / "hosp" / "admissions.csv", parse_dates=["admittime", "dischtime"])
     stays["los"] = (stays.dischtime - stays.admittime).dt.total_seconds() / 86_400
     units = pd.read_csv(demo / "icu" / "icustays.csv", parse_dates=["intime"]).groupby("hadm_id").intime.min()
@@ -129,13 +129,13 @@ def test_sheets_that_are_not_read_are_named_by_every_command(tmp_path):
     with pd.ExcelWriter(tmp_path / "a.xlsx") as book:
         for month in ("March", "April"):
             rows.to_excel(book, sheet_name=month, index=False)
-    source, said = str(tmp_path / "a.xlsx"), "only the sheet March is read; filled too, and left out: April."
+    source, message = str(tmp_path / "a.xlsx"), "only the sheet March is read; filled too, and left out: April."
     version = ["--icd-version", "10"]
     for words in (
         ["score", "us2010", source, "-o", f"{tmp_path}/s.csv"],
         ["indices", source, "-o", f"{tmp_path}/i.csv"],
     ):
-        assert said in CliRunner().invoke(cli, [*words, *version], catch_exceptions=False).output
+        assert message in CliRunner().invoke(cli, [*words, *version], catch_exceptions=False).output
     words = ["cohort", "file", source, "-o", f"{tmp_path}/c.parquet", *version]
-    assert said in " ".join(CliRunner().invoke(cli, words, catch_exceptions=False).output.split())
-    assert said in mlci.read_cohort(tmp_path / "c.parquet").notes
+    assert message in " ".join(CliRunner().invoke(cli, words, catch_exceptions=False).output.split())
+    assert message in mlci.read_cohort(tmp_path / "c.parquet").notes

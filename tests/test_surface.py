@@ -1,4 +1,4 @@
-"""The public names: all are there, load nothing before they are used, and the stub shows the same ones."""
+"""Public names: each can be imported, and the stub declares exactly these."""
 
 import ast
 from types import ModuleType
@@ -11,7 +11,7 @@ from conftest import ROOT
 STUB = ROOT / "src" / "mlci" / "__init__.pyi"
 
 
-def test_the_stub_shows_every_public_name_and_no_other():
+def test_stub_declares_exactly_the_public_names():
     imported = {
         alias.asname
         for node in ast.walk(ast.parse(STUB.read_text()))
@@ -23,12 +23,12 @@ def test_the_stub_shows_every_public_name_and_no_other():
 
 
 @pytest.mark.parametrize("name", mlci.__all__)
-def test_every_public_name_is_there(name):
+def test_every_public_name_can_be_imported(name):
     found = getattr(mlci, name)
     assert isinstance(found, ModuleType) if name in ("plots", "report", "spark") else callable(found)
 
 
-def test_pages_and_pictures_are_at_hand():
+def test_modules_report_and_plots_are_attributes_of_the_package():
     assert callable(mlci.report.build)
     assert callable(mlci.plots.save)
 

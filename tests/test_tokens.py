@@ -12,7 +12,7 @@ CODES = st.lists(
 
 
 def mixed(*codes: tuple[str, int]) -> Admissions:
-    """One admission per code, each with its ICD version."""
+    """Return one admission per code, with its ICD version."""
     values, versions = zip(*codes)
     return Admissions(
         ids=np.arange(len(codes)),
@@ -39,7 +39,7 @@ def test_tokens_are_prefixes_in_recorded_order(codes):
 
 
 @given(CODES)
-def test_three_depths_give_each_ancestor_once(codes):
+def test_three_depths_give_each_prefix_once(codes):
     vocabulary = Vocabulary.fit(Admissions.from_lists(codes), depths=(3, 4, 7))
     got = texts(vocabulary, vocabulary.encode(Admissions.from_lists(codes)))
     assert got == [
@@ -47,14 +47,14 @@ def test_three_depths_give_each_ancestor_once(codes):
     ]
 
 
-def test_an_unseen_code_keeps_its_known_ancestors():
+def test_unknown_code_keeps_its_known_prefixes():
     vocabulary = Vocabulary.fit(Admissions.from_lists([["I5021"]]), depths=(3, 4, 7))
     got = texts(vocabulary, vocabulary.encode(Admissions.from_lists([["I5022", "I519", "A419"]])))
     assert got == [["I50", "I502", "<UNK>", "<UNK>"]]
 
 
 @given(CODES, st.integers(1, 4))
-def test_rare_tokens_are_those_of_few_admissions(codes, least):
+def test_tokens_of_too_few_admissions_are_dropped(codes, least):
     kept = Vocabulary.fit(Admissions.from_lists(codes), depths=(3, 4), min_admissions=least).tokens
     counts = {}
     for admission in codes:
@@ -63,7 +63,7 @@ def test_rare_tokens_are_those_of_few_admissions(codes, least):
     assert kept == tuple(sorted(token for token, count in counts.items() if count >= least))
 
 
-def test_the_same_text_of_two_versions_is_two_tokens():
+def test_same_code_in_two_icd_versions_is_two_tokens():
     vocabulary = Vocabulary.fit(mixed(("E869", 9), ("E869", 10), ("V103", 9)))
     ids = vocabulary.encode(mixed(("E869", 9), ("E869", 10), ("V103", 10))).ids
     assert len(vocabulary) == 5
@@ -72,17 +72,17 @@ def test_the_same_text_of_two_versions_is_two_tokens():
 
 
 @pytest.mark.parametrize(("fitted", "given_", "known"), [(9, 9, True), (9, 10, False), (9, 0, True), (0, 10, True)])
-def test_an_unsaid_version_is_read_as_the_only_one(fitted, given_, known):
+def test_missing_version_is_read_as_the_only_version_of_the_vocabulary(fitted, given_, known):
     vocabulary = Vocabulary.fit(mixed(("4280", fitted)))
     assert (vocabulary.encode(mixed(("4280", given_))).ids[0] != UNK) == known
 
 
-def test_an_unsaid_version_is_unknown_where_the_vocabulary_has_two():
+def test_missing_version_is_unknown_if_the_vocabulary_has_two():
     vocabulary = Vocabulary.fit(mixed(("4280", 9), ("I509", 10)))
     assert vocabulary.encode(mixed(("4280", 0))).ids[0] == UNK
 
 
-def test_only_the_first_codes_of_a_long_admission_count():
+def test_only_the_first_max_codes_of_an_admission_count():
     long = Admissions.from_lists([["A000"] * 3 + ["B000"] * 10_000, ["C000"]])
     vocabulary = Vocabulary.fit(long, max_codes=4)
     assert vocabulary.tokens == ("A000", "B000", "C000")
@@ -90,7 +90,7 @@ def test_only_the_first_codes_of_a_long_admission_count():
     assert Vocabulary.fit(long, max_codes=3).tokens == ("A000", "C000")
 
 
-def test_nothing_at_all():
+def test_empty_data_give_an_empty_vocabulary():
     empty = Admissions.from_lists([])
     vocabulary = Vocabulary.fit(empty)
     assert len(vocabulary) == 2
@@ -109,7 +109,7 @@ def test_take_reorders_admissions(codes, random):
 
 
 @given(CODES, st.integers(1, 3))
-def test_the_first_code_gives_its_tokens_again_as_the_principal_diagnosis(codes, least):
+def test_primary_adds_tokens_of_the_first_code(codes, least):
     admissions = Admissions.from_lists(codes)
     options = {"depths": (3, 4), "min_admissions": least}
     plain, marked = (Vocabulary.fit(admissions, primary=primary, **options) for primary in (False, True))

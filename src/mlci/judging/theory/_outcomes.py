@@ -24,7 +24,7 @@ def complete(score, outcomes, names: Sequence[str]) -> tuple[np.ndarray, np.ndar
         names: of the outcomes.
 
     Returns:
-        Scores, outcomes and names of the outcomes used; a dictionary of reasons for the outcomes left out.
+        The score and outcomes of complete cases, the names of the outcomes used, a reason for each one left out.
 
     >>> score, outcomes, names, left_out = complete([1, 2, 3], [[0, 1], [1, 1], [1, 1]], ["mortality", "long_stay"])
     >>> names, left_out
