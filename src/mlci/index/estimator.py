@@ -1,7 +1,7 @@
 """The estimator: fit an index on a cohort, score admissions, read risks, explain scores and save the model file.
 
 Input is a `Cohort`, or codes (lists of lists; pandas, polars or Arrow frames) with outcomes. Output is arrays and data
-frames. Torch is imported to fit `deep` and `paper`, but not to fit `table`.
+frames. Torch is imported to fit `deep` and `paper`, but not to fit `table` or to score.
 """
 
 import warnings
@@ -236,11 +236,11 @@ class MLCI(TransformerMixin, BaseEstimator):
 
         Args:
             data: a `Cohort`, lists of codes, or a frame.
-            icd_version: 9 or 10 for the codes whose version the data do not say.
+            icd_version: 9 or 10, for codes whose version the data do not state.
 
         Returns:
-            One float64 per admission, in order. Where a hundred admissions or more are much unlike those of training,
-            a `ShiftWarning` says how; `risk` and `table` say it too.
+            One float64 per admission, in order. If a hundred admissions or more differ much from those of training, a
+            `ShiftWarning` says how; `risk` and `table` issue it too.
 
         >>> mild, severe = load("us2010").score([["I10"], ["I50.9", "N17.9"]], icd_version=10)
         >>> bool(severe > mild)
@@ -248,7 +248,7 @@ class MLCI(TransformerMixin, BaseEstimator):
         """
         admissions = self._model.as_admissions(data, icd_version=icd_version)
         reading = self._model.read(admissions)
-        self._warn(data, admissions, reading.score, self._model.risks(reading))  # by codes alone
+        self._warn(data, admissions, reading.score, self._model.risks(reading))  # without age and sex
         return reading.score
 
     def risk(self, data: Any, *, icd_version: int | None = None) -> pd.DataFrame:
@@ -256,7 +256,7 @@ class MLCI(TransformerMixin, BaseEstimator):
 
         Args:
             data: a `Cohort`, lists of codes, or a frame.
-            icd_version: 9 or 10 for the codes whose version the data do not say.
+            icd_version: 9 or 10, for codes whose version the data do not state.
 
         Returns:
             A frame with one column per outcome and one row per admission, in order.

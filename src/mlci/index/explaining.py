@@ -41,13 +41,13 @@ def explain_file(
     Args:
         model: an index.
         source: a Parquet, CSV or Excel file of admissions.
-        target: a Parquet, CSV or Excel file; it gets `explained` of all admissions.
-        on_guess: called with a sentence where the codes themselves tell their ICD version; without it they may not.
-        on_batch: called with how many admissions are done.
-        **columns: what the file's columns are, as `score_file` takes it: `icd_version`, `id`, `codes`, `restore_zeros`.
+        target: a Parquet, CSV or Excel file, which will hold the table of `explained` for all admissions.
+        on_guess: called with a sentence if the ICD version is guessed from the codes; without it nothing is guessed.
+        on_batch: called with the number of admissions done.
+        **columns: options of `score_file` for the columns of the file: `icd_version`, `id`, `codes`, `restore_zeros`.
 
     Returns:
-        How far the admissions are what the model was made for.
+        A tally with the warnings about the admissions.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlci.index.estimator import load

@@ -85,6 +85,7 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
         )
     chosen = [name for name in names if enough[name]]
     known = {name: labels[:, names.index(name)] for name in chosen}
+    people = of_data(cohort, model.people, len(cohort))
     if update == "weights":
         if model.people:
             raise InputError("the model's risks depend on age and sex; updating its weights needs a new fit.")
@@ -92,7 +93,6 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
         fitted, score = updated.model, updated.score
     else:
         reading = model.read(admissions)
-        people = of_data(cohort, model.people, len(cohort))
         fitted, score = _fitted(model, reading, known), reading.score
         if model.people:
             adjusted = reading if people is None else model.read(admissions, people[learn])
@@ -113,7 +113,6 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
             "recalibrated": {"source": cohort.source, "admissions": len(learn), "positives": counted(chosen, columns)},
         },
     )
-    people = of_data(cohort, model.people, len(cohort))
     held_out = _take(cohort.admissions(), test), None if people is None else people[test]
     table = _evaluate(model, fitted, held_out, cohort.labels()[test], names, labels)
     return Recalibrated(fitted, tuple(name for name in names if not enough[name]), table)
