@@ -16,8 +16,8 @@ def gradients(step: int) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("cycle", [None, 2, 23])
-def test_weights_have_the_bits_of_torch(cycle, fused):
-    """Stopped in the middle, too."""
+def test_weights_equal_torchs_bit_for_bit(cycle, fused):
+    """Also when training is interrupted in the middle."""
     ours, theirs = [[weight.clone().requires_grad_() for weight in START] for _ in range(2)]
     options = {"weight_decay": 0.1, "betas": (0.9, 0.99), "fused": fused}
     adam = torch.optim.AdamW(theirs, lr=0.01, **options)
@@ -37,7 +37,7 @@ def test_weights_have_the_bits_of_torch(cycle, fused):
         assert torch.equal(weight, other)
 
 
-def test_the_rate_is_that_of_torch():
+def test_the_learning_rate_equals_torchs():
     for steps in (1, 2, 3, 4, 10, 883):
         adam = torch.optim.AdamW([torch.zeros(1)], lr=0.002)
         schedule = torch.optim.lr_scheduler.OneCycleLR(adam, 0.002, total_steps=steps)
@@ -66,6 +66,6 @@ print([name in sys.modules for name in ("torch", "torch._dynamo", "sympy")])
 
 @pytest.mark.slow
 def test_a_fit_does_not_import_the_compiler():
-    """Nor its symbolic algebra: they take longer than many a fit."""
+    """Nor its symbolic algebra: their import takes longer than many a fit."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["[True,", "False,", "False]"]

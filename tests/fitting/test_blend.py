@@ -18,7 +18,7 @@ def deviance(log_odds: np.ndarray, outcomes: np.ndarray) -> float:
     return float((np.logaddexp(0, log_odds) - outcomes * log_odds)[known].mean())
 
 
-def test_shares_are_those_of_least_deviance():
+def test_shares_minimise_the_deviance():
     noisy = [seen((TRUTH + RNG.normal(0, spread, 4000))[:, None]) for spread in (0.5, 1.0)]
     mixed, shares = blend(noisy, OUTCOME)
     grid = np.linspace(0, 1, 201)
@@ -28,7 +28,7 @@ def test_shares_are_those_of_least_deviance():
     assert deviance(mixed.out_of_fold, OUTCOME) < min(deviance(table.out_of_fold, OUTCOME) for table in noisy)
 
 
-def test_a_mixture_of_tables_is_a_table_and_unknown_outcomes_have_no_say():
+def test_a_mixture_of_tables_is_a_table_and_unknown_outcomes_do_not_count():
     tokens, weights = RNG.integers(0, 2, (50, 6)), RNG.normal(size=(2, 6, 1))
     outcomes = RNG.integers(0, 2, (50, 1)).astype(float)
     outcomes[::5] = np.nan
@@ -39,14 +39,14 @@ def test_a_mixture_of_tables_is_a_table_and_unknown_outcomes_have_no_say():
     np.testing.assert_array_equal(blend(wild, outcomes)[1], shares)
 
 
-def test_a_table_of_firm_log_odds_is_stretched_and_one_against_the_truth_is_flat():
+def test_slopes_stretch_log_odds_that_vary_too_little_and_are_never_negative():
     lines = recalibrated(np.column_stack([TRUTH / 4, -TRUTH]), np.column_stack([OUTCOME, OUTCOME]))
     assert lines.matrix[0, 0] == pytest.approx(4, rel=0.15)
     assert lines.matrix[1, 1] == 0
     assert lines.matrix[0, 1] == 0
 
 
-def test_a_rare_outcome_borrows_from_a_common_one_that_rises_with_it():
+def test_a_rare_outcome_borrows_from_a_frequent_one():
     rare = (RNG.random(4000) < expit(TRUTH - 4)).astype(float)
     pure_noise = RNG.normal(-5, 1, 4000)
     outcomes = np.column_stack([rare, OUTCOME])
@@ -59,7 +59,7 @@ def test_a_rare_outcome_borrows_from_a_common_one_that_rises_with_it():
     assert deviance(found(log_odds)[:, :1], outcomes[:, :1]) < deviance(alone(log_odds)[:, :1], outcomes[:, :1])
 
 
-def test_lines_of_an_admission_are_those_of_the_other_folds():
+def test_out_of_fold_log_odds_are_mapped_by_the_other_folds():
     folds = np.arange(4000) % 3
     table = CandidateTable(np.ones((2, 1)), np.ones(1), (TRUTH / 2)[:, None])
     through = table.cross_fitted(recalibrated, OUTCOME, folds)
@@ -71,6 +71,6 @@ def test_lines_of_an_admission_are_those_of_the_other_folds():
     np.testing.assert_allclose(through.intercepts, whole.shift + whole.matrix[0, 0])
 
 
-def test_lines_mix_outcomes_by_rows():
+def test_a_linear_map_has_one_row_per_outcome():
     lines = LinearMap(np.array([1.0, 0.0]), np.array([[1.0, 2.0], [0.0, 1.0]]))
     assert lines(np.array([[3.0, 4.0]])).tolist() == [[12.0, 4.0]]

@@ -1,4 +1,4 @@
-"""The passes by hand are those of autograd."""
+"""The hand-written passes of DeepSets equal autograd."""
 
 import numpy as np
 import pytest
@@ -28,12 +28,12 @@ def encoder(**options) -> DeepSets:
 @pytest.mark.parametrize("options", [{}, {"outputs": 3, "dropout": 0.4}])
 @given(steps=st.lists(SETS, min_size=1, max_size=3))
 @settings(deadline=None, max_examples=15)
-def test_a_step_by_hand_is_that_of_autograd(options, steps):
+def test_hand_written_passes_equal_autograd(options, steps):
     hand, auto = ByHand(encoder(**options)), Autograd(encoder(**options))
     for passes in (hand, auto):
         passes.model.dropout.generator = torch.Generator().manual_seed(5)
     nearly = {"rtol": 1e-4, "atol": 1e-6}
-    for sets in steps:  # no step leaves anything to the next
+    for sets in steps:  # steps are independent of each other
         scores = hand.forward(hand.lay_out(flat(sets)))
         torch.testing.assert_close(scores, auto.forward(tensors_on(torch.device("cpu"), flat(sets))), **nearly)
         pull = torch.linspace(-1, 1, scores.numel()).view_as(scores)
@@ -46,7 +46,7 @@ def test_a_step_by_hand_is_that_of_autograd(options, steps):
 
 @given(SETS, st.integers(0, 99))
 @settings(deadline=None, max_examples=25)
-def test_the_largest_and_its_row_are_found_to_the_last_bit(sets, seed):
+def test_the_maximum_and_its_row_are_exact(sets, seed):
     tokens, rng = flat(sets), np.random.default_rng(seed)
     # Values that differ in the last bit, ties and zeros.
     table = torch.from_numpy(rng.choice([0, 1e-38, 1e-3, 1, 1 + 2**-23, 1 + 2**-22, 3e38], (12, 8)).astype(np.float32))
@@ -58,7 +58,7 @@ def test_the_largest_and_its_row_are_found_to_the_last_bit(sets, seed):
         assert set(row[won].tolist()) <= set(one)
 
 
-def test_only_what_is_written_out_goes_by_hand():
+def test_only_the_default_architecture_is_supported():
     assert supports(encoder())
     for options in ({"pooling": "max"}, {"phi_layers": 3}, {"rho_layers": 1}):
         assert not supports(encoder(**options))

@@ -1,4 +1,4 @@
-"""Shift and slope of log-odds: what they should be, and that they are found."""
+"""Shift and slope of log-odds, against a general solver."""
 
 import numpy as np
 from scipy.optimize import minimize
@@ -7,20 +7,20 @@ from scipy.special import expit
 from mlci.fitting._calibrate import PRIOR_EVENTS, calibrate
 
 
-def test_few_events_leave_calibration_alone():
+def test_few_events_change_the_calibration_little():
     rng = np.random.default_rng(0)
     x = rng.normal(size=4000)
     y = (rng.random(4000) < expit(2 * x - 1)).astype(float)
     assert np.abs(calibrate(x, y) - [-1, 2]).max() < 0.2
     firm = [calibrate(x[:200] / 5, y[:200], unit=unit)[1] for unit in (1.0, float(x.std() / 5))]
-    assert 1 < firm[0] < firm[1]  # by its own unit, a slope that must be steep becomes so sooner
+    assert 1 < firm[0] < firm[1]  # with the SD as unit, a steep slope is shrunk less
     few = calibrate(x[:12], y[:12])
     assert np.abs(few - [0, 1]).max() < 0.5
     np.testing.assert_allclose(calibrate(np.full(5, -2.0), np.array([0, 0, 0, 0, np.nan]))[1], 1, atol=0.3)
 
 
-def test_calibration_finds_its_way_where_newtons_steps_go_back_and_forth():
-    """A few admissions far out in the tail, such as scores have them, made whole steps swing between two points."""
+def test_calibration_converges_where_full_newton_steps_oscillate():
+    """With a few admissions far out in the tail, full steps alternate between two points."""
     rng = np.random.default_rng(46)
     spread, width, growth = rng.uniform(0.8, 1.8), rng.uniform(0.1, 0.5), rng.uniform(0.5, 1.6)
     x = -3.9 + width * np.exp(spread * rng.normal(size=800))

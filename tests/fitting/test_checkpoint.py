@@ -28,7 +28,7 @@ def test_it_is_written_by_one_process_and_not_too_often(tmp_path):
     Checkpoint(None, "").keep("one", 1, {})
 
 
-def test_a_flipped_bit_is_told(tmp_path):
+def test_a_flipped_bit_is_reported(tmp_path):
     path = tmp_path / "fit"
     Checkpoint(path, "this fit").keep("one", {"epoch": 1}, {"a": np.arange(500.0)})
     whole = path.read_bytes()

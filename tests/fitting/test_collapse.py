@@ -1,4 +1,4 @@
-"""The score that an encoder is to learn: from an ensemble that knows the truth."""
+"""The collapsed score of an ensemble that knows the true log-odds."""
 
 from dataclasses import replace
 
@@ -27,20 +27,20 @@ def squares(collapsed: CollapsedScore) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_collapse_beats_the_sum_of_logits_and_weights_matter():
+def test_the_collapse_beats_the_sum_of_logits_and_weights_matter():
     plain, energy, balanced = collapse(method="sum"), collapse(objective="energy"), collapse()
     assert min(squares(energy).sum(), squares(balanced).sum()) > squares(plain).sum() + 0.03
     variance = np.nanvar(TRAIN.outcomes, axis=0, dtype=np.float64) ** 0.4
     np.testing.assert_allclose(balanced.weights, variance / variance.mean(), rtol=1e-6)
     common = collapse(objective="energy", balance=1.0)
-    assert squares(common)[1] > squares(energy)[1] + 0.01  # the commoner of the two
+    assert squares(common)[1] > squares(energy)[1] + 0.01  # the more frequent of the two
     assert squares(common)[0] < squares(energy)[0] - 0.01
     deaths = collapse(objective="energy", importance={"mortality": 3.0})
     assert deaths.weights.tolist() == [1.5, 0.5]
     assert squares(deaths)[0] > squares(energy)[0] + 0.01
     assert squares(deaths)[1] < squares(energy)[1] - 0.01
     weights = collapse(weights="two-stage", balance=0.0).weights
-    assert weights[0] < 1 < weights[1]  # the risk of a long stay says less about death than the risk of death does
+    assert weights[0] < 1 < weights[1]  # the risk of a long stay predicts death less well
     for collapsed in (plain, energy, balanced):
         assert (collapsed.out_of_fold.mean(), collapsed.out_of_fold.std()) == (
             pytest.approx(0, abs=1e-9),

@@ -1,4 +1,4 @@
-"""Copies of tokens are the tokens of copies: what is cut there was cut in the codes."""
+"""The tokens of copies equal the tokens of shortened codes."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def encoded(lists: list[list[str]]) -> list[list[int]]:
 
 
 def forms(seed: int) -> list[list[list[int]]]:
-    """Each form without its own token, which is the last of every copy and of no admission itself."""
+    """Return each form without its own token, the last one of every copy."""
     tokens = copies(VOCABULARY.encode(as_admissions(LISTS, icd_version=10)), VOCABULARY.parents, seed=seed)
     rows = [tokens.ids[a:b].tolist() for a, b in zip(tokens.offsets, tokens.offsets[1:])]
     assert len(rows) == COUNT * len(LISTS)
@@ -27,7 +27,7 @@ def forms(seed: int) -> list[list[list[int]]]:
     return [found[0], *([row[:-1] for row in copied] for copied in found[1:])]
 
 
-def test_copies_are_of_codes_cut_and_left_out():
+def test_copies_hold_the_tokens_of_shortened_codes_and_lists():
     whole, cut, few, both, one, some = forms(1)
     assert whole == encoded(LISTS)
     assert cut == encoded([[code[:3] for code in codes] for codes in LISTS])
@@ -42,12 +42,12 @@ def test_copies_are_of_codes_cut_and_left_out():
     assert 0.5 < share < 0.7
 
 
-def test_what_is_left_out_depends_on_the_seed_alone():
+def test_the_codes_left_out_depend_on_the_seed_alone():
     assert forms(1) == forms(1)
     assert forms(1)[-1] != forms(2)[-1]
 
 
-def test_an_unknown_code_is_a_code():
+def test_an_unknown_code_counts_as_a_code():
     narrow = replace(VOCABULARY, tokens=VOCABULARY.tokens[:3], versions=VOCABULARY.versions[:3], support=())
     tokens = narrow.encode(as_admissions([["ZZZ1", "ZZZ2", "ZZZ3", "ZZZ4"]], icd_version=10))
     assert copies(tokens, narrow.parents, seed=1).offsets[:5].tolist() == [0, 4, 9, 13, 17]

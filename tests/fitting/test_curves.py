@@ -1,4 +1,4 @@
-"""Curves whose sum is the score, against the slow definition of what they maximise."""
+"""Curves whose sum is the score, and their objective against its slow definition."""
 
 import numpy as np
 from hypothesis import given
@@ -23,7 +23,7 @@ def test_the_objective_is_the_sum_of_squared_distance_correlations():
 
 
 @given(st.integers(0, 10**6))
-def test_its_gradient_is_that_of_differences(seed):
+def test_the_gradient_equals_finite_differences(seed):
     log_odds, outcomes = hospital(40, seed)
     profiles, weights = outcomes - outcomes.mean(axis=0), np.array([0.7, 1.3])
     error = check_grad(
@@ -47,7 +47,7 @@ def test_curves_rise_and_align_better_than_straight_lines():
     assert nhsic(score, outcomes, kernel="energy") @ weights > straight + 0.01
 
 
-def test_a_straight_share_rises_everywhere_and_the_whole_is_the_plain_mean():
+def test_with_a_straight_share_curves_increase_everywhere():
     log_odds, outcomes = hospital()
     curves = fit_curves(log_odds, outcomes, np.ones(2), points=8, straight=0.1)
     assert (np.diff(curves.heights) > 0).all()
@@ -58,13 +58,13 @@ def test_a_straight_share_rises_everywhere_and_the_whole_is_the_plain_mean():
     np.testing.assert_allclose([curves(log_odds).std(), np.corrcoef(score, plain.sum(axis=1))[0, 1]], 1, rtol=1e-9)
 
 
-def test_a_curve_passes_its_points_and_goes_on_straight():
+def test_a_curve_interpolates_its_points_and_extrapolates_linearly():
     curves = Curves(np.array([[0.0, 1.0, 3.0]]), np.array([[5.0, 6.0, 10.0]]))
     found = curves(np.array([[-1.0], [0.0], [0.5], [1.0], [2.0], [3.0], [5.0]]))
     np.testing.assert_allclose(found, [4, 5, 5.5, 6, 8, 10, 14])
 
 
-def test_ties_leave_knots_apart():
+def test_knots_are_distinct_with_ties():
     log_odds = np.repeat([[-2.0, -1.0], [0.0, 1.0]], [90, 10], axis=0)
     outcomes = (np.arange(100)[:, None] % [3, 4] == 0).astype(float)
     curves = fit_curves(log_odds, outcomes, np.ones(2), points=12)
@@ -73,7 +73,7 @@ def test_ties_leave_knots_apart():
 
 
 @given(st.integers(0, 10**6))
-def test_an_admission_of_mass_two_is_two_of_them(seed):
+def test_an_admission_of_mass_two_counts_as_two(seed):
     rng = np.random.default_rng(seed)
     log_odds, outcomes = hospital(40, seed)
     times, score, weights = rng.integers(1, 4, 40), log_odds.sum(axis=1), np.array([0.7, 1.3])
@@ -91,7 +91,7 @@ def test_an_admission_of_mass_two_is_two_of_them(seed):
     assert abs(gradient.sum()) < 1e-8  # a shift changes nothing
 
 
-def test_weighted_curves_are_those_of_repeated_admissions():
+def test_weighted_curves_equal_those_of_repeated_admissions():
     log_odds, outcomes = hospital(800)
     times = np.random.default_rng(2).integers(0, 4, 800)
     rows = np.repeat(np.arange(800), times)

@@ -1,4 +1,4 @@
-"""What every recipe learns from; nothing here needs torch."""
+"""The data of a fit; nothing here needs torch."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def split(n: int, subjects=None) -> Split:
 
 
 @given(st.integers(10, 60), st.integers(2, 9), st.integers(0, 5), st.booleans())
-def test_folds_are_even_and_keep_patients_whole(n, many, seed, shared):
+def test_folds_are_balanced_and_do_not_divide_patients(n, many, seed, shared):
     subjects = np.arange(n) // 2 if shared else None
     folds = folds_by_subject(split(n, subjects), many, seed=seed)
     if subjects is not None:
@@ -47,7 +47,7 @@ def test_another_fit_has_another_fingerprint(other):
     assert fingerprint(split(9), valid, "x") != fingerprint(other, valid, "x")
 
 
-def test_what_recipes_without_torch_need_comes_without_it():
+def test_modules_for_recipes_without_torch_do_not_import_it():
     names = ("_data", "_events", "_checkpoint")
     program = f"import sys; {'; '.join(f'import mlci.fitting.{name}' for name in names)}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "False\n"

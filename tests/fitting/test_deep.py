@@ -1,4 +1,4 @@
-"""The recipe beyond the paper, on small made-up hospitals."""
+"""The recipe `deep` on small synthetic hospitals."""
 
 import json
 import signal
@@ -44,7 +44,7 @@ def fitted() -> Fit:
     return run()
 
 
-def test_the_score_serves_both_outcomes(fitted):
+def test_the_score_orders_admissions_by_both_outcomes(fitted):
     test, logits = split_and_logits(3, 2000)
     score = encoders.score(LEARNING.encoder, fitted.state, test.tokens)
     for outcome, own in zip(test.outcomes.T, logits.T):
@@ -57,8 +57,8 @@ def test_the_score_serves_both_outcomes(fitted):
 
 
 @pytest.mark.slow
-def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
-    """Cancelled anywhere: after each member in turn, and while the score is distilled."""
+def test_an_interrupted_fit_gives_the_same_result(fitted, tmp_path):
+    """Interrupted after each member in turn, and during distillation."""
     place = tmp_path / "checkpoint"
     for stop in ("member 2/3, epoch 1/", "member 3/3, epoch 3/", "distil, epoch 2/", "one encoder, epoch 1/"):
 
@@ -82,8 +82,8 @@ def test_a_stopped_fit_ends_in_the_same_bits(fitted, tmp_path):
 
 
 @pytest.mark.slow
-def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float64):
-    """As on a GPU, with folds of patients, which differ in size, and a run that was stopped in between."""
+def test_members_trained_at_once_equal_those_trained_one_by_one(monkeypatch, tmp_path, float64):
+    """As on a GPU, with folds of different size, and with a run that was interrupted."""
     config = replace(
         LEARNING,
         posterior=replace(LEARNING.posterior, epochs=2, dropout=0.0),
@@ -104,7 +104,7 @@ def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float6
     for expected in (
         ["risks, members 2-3/3"] * 2 + ["distil"] * 3 + ["risks of the one encoder"] * 2,
         ["distil"] * 3 + ["risks of the one encoder"] * 2,
-    ):  # the second time, members are done
+    ):  # the second time, the members are finished
         told.clear()
         together = run(config, on_event=told.append, **facts)
         assert [event.text.split(", epoch")[0] for event in told] == expected
@@ -115,17 +115,17 @@ def test_members_side_by_side_are_those_one_by_one(monkeypatch, tmp_path, float6
 
 
 @pytest.mark.parametrize("step", ["posterior", "distil"])
-def test_what_diverges_is_told_and_not_kept(step, tmp_path):
+def test_divergence_is_reported_and_not_kept(step, tmp_path):
     short = replace(LEARNING.posterior, members=2, epochs=1)
     config = replace(LEARNING, posterior=short, collapse=CollapseConfig(method="sum"))
     config = replace(config, **{step: replace(getattr(config, step), epochs=1, learning_rate=1e30)})
     with pytest.raises(InputError, match=f"lower {step}.learning_rate"):
         run(config, checkpoint=tmp_path / "checkpoint")
-    assert (tmp_path / "checkpoint").exists() == (step == "distil")  # members that are done are kept
+    assert (tmp_path / "checkpoint").exists() == (step == "distil")  # finished members are kept
 
 
 @pytest.mark.slow
-def test_an_encoder_that_begins_as_a_member_is_ahead_of_one_that_begins_anew():
+def test_an_encoder_started_from_a_member_learns_faster():
     context = recipe.FitContext(replace(LEARNING, distil=replace(LEARNING.distil, epochs=2, steps=64)), 5)
     said = [*recipe.train_members(context, TRAIN, [VALID], FOLDS, range(3))]
     assert "embedding.weight" in said[0].weights
@@ -145,7 +145,7 @@ def test_an_encoder_that_begins_as_a_member_is_ahead_of_one_that_begins_anew():
         (replace(LEARNING, collapse=CollapseConfig(importance={"mortality": 0})), "allowed is more than 0"),
     ],
 )
-def test_what_cannot_be_fitted_is_told_first(config, message):
+def test_unfittable_data_are_reported_first(config, message):
     with pytest.raises(InputError, match=message):
         run(config)
 
@@ -177,15 +177,15 @@ def test_the_index_fits_saves_and_loads(tmp_path):
     np.testing.assert_array_equal(again.score(codes, icd_version=10), index.score(codes, icd_version=10))
     with pytest.warns(UserWarning, match="of 1 of 3 admissions"):
         ancestors = index.score([["A0099"], ["A00"], ["Z99"]], icd_version=10)
-    assert ancestors[0] != ancestors[2]  # an unseen code keeps its known category
+    assert ancestors[0] != ancestors[2]  # an unknown code keeps its known category
     effects = again.explain(["A001", "B021"], icd_version=10)
     np.testing.assert_allclose(effects[0].effect, again.score([["A001", "B021"]]) - again.score([["B021"]]))
     with pytest.raises(InputError, match="recipe deep takes a DeepConfig"):
         MLCI(recipe="deep", config=PaperConfig()).fit(codes, toy_outcomes(codes))
 
 
-def test_the_first_code_may_count_as_the_principal_diagnosis(tmp_path, mlci_cli):
-    """Two admissions with the same codes, one of which began with the code that decides."""
+def test_the_first_code_can_count_as_the_principal_diagnosis(tmp_path, mlci_cli):
+    """Two admissions with the same codes, of which one begins with the decisive code."""
     codes = [["A001", "B021"], ["B021", "A001"]] * 300
     config = replace(QUICK, posterior=LEARNING.posterior, tokens=replace(QUICK.tokens, primary=True))
     outcomes = {name: [row % 2 for row in range(600)] for name in NAMES}
@@ -197,7 +197,7 @@ def test_the_first_code_may_count_as_the_principal_diagnosis(tmp_path, mlci_cli)
     assert "first code" in mlci_cli("score", "m.safetensors", "a.csv", "-o", "s.csv").stderr
 
 
-def test_codes_that_tell_the_outcome_are_as_if_not_recorded(tmp_path):
+def test_codes_that_reveal_the_outcome_can_be_ignored(tmp_path):
     known = "I469", "Z515"
     codes = [[*each, known[row % 2]] if row % 3 else each for row, each in enumerate(code_lists(600, seed=4))]
     config = replace(QUICK, tokens=replace(QUICK.tokens, without_outcome_codes=True))
@@ -239,12 +239,12 @@ learning_rate = 0.01
 
 
 @pytest.mark.slow
-def test_a_killed_fit_goes_on(mlci_cli, tmp_path):
+def test_a_killed_fit_continues(mlci_cli, tmp_path):
     toy_cohort(1200).write(tmp_path / "cohort.parquet")
     (tmp_path / "quick.toml").write_text(CONFIG)
     words = ["fit", tmp_path / "cohort.parquet", "--recipe", "deep", "--config", tmp_path / "quick.toml", "-o"]
     log = mlci_cli(*words, tmp_path / "whole").stderr
-    assert log.count("s left\n") == 3 * 4 + 3 + 2  # members, the one encoder, its heads
+    assert log.count("s left\n") == 3 * 4 + 3 + 2  # members, distillation, heads
     checkpoint = tmp_path / ".killed.checkpoint"
     with Fits() as fits:
         end = {"killed": 0.02, "after": checkpoint}

@@ -1,4 +1,4 @@
-"""Every encoder against its definition, admission by admission; DeepSets also in its other forms."""
+"""Every encoder against its definition, admission by admission; all implementations of DeepSets against each other."""
 
 import math
 
@@ -55,7 +55,7 @@ def test_scores_and_gradients_equal_the_padded_form(sets):
 
 @given(ANY_SETS, st.randoms())
 @settings(deadline=None, max_examples=25)
-def test_the_order_of_codes_and_the_company_of_admissions_do_not_matter(sets, random):
+def test_scores_do_not_depend_on_the_order_of_codes_or_on_other_admissions(sets, random):
     model = encoder()
     shuffled = [random.sample(one, len(one)) for one in sets]
     together = model(*flat(sets))
@@ -76,7 +76,7 @@ def test_tensor_names_are_those_of_the_model_file():
     assert encoder().embedding.weight[0].eq(0).all()
 
 
-def test_poolings_may_be_joined():
+def test_poolings_can_be_combined():
     assert encoder(pooling="sum").norm.normalized_shape == (8,)
     one, twice = encoder(pooling="mean"), encoder(pooling="sum")
     torch.testing.assert_close(one(*flat([[4, 4]])), one(*flat([[4]])))
@@ -90,8 +90,8 @@ def test_unknown_names_list_the_known_ones():
         build(EncoderConfig(pooling="mean+median"), 5)
 
 
-def test_every_form_of_deepsets_gives_the_scores_of_the_module():
-    """By autograd, by hand, stacked and by NumPy: docs/architecture.md says why there are four."""
+def test_every_implementation_of_deepsets_gives_the_same_scores():
+    """With autograd, hand-written passes, stacked, and NumPy (docs/architecture.md says why there are four)."""
     torch.manual_seed(3)
     models = [DeepSets(SIZE, width=WIDTH) for _ in range(2)]
     offsets = np.concatenate([[0], np.cumsum([len(tokens) for tokens in SETS])])
@@ -114,7 +114,7 @@ def make(name: str, pooling: str = "mean+max"):
 
 
 def pooled(model, how: str, h: torch.Tensor) -> torch.Tensor:
-    """One admission's token features to one vector, as the definitions read."""
+    """Pool one admission's token features as defined."""
     if not len(h):
         return torch.zeros(WIDTH, dtype=h.dtype)
     if how == "attention":
@@ -126,7 +126,7 @@ def pooled(model, how: str, h: torch.Tensor) -> torch.Tensor:
 
 
 def graph_attention(h: torch.Tensor, weight, attention) -> torch.Tensor:
-    """A layer on the star with its adjacency matrix written out; node 0 is the centre."""
+    """Compute a layer on the star with its full adjacency matrix; node 0 is the centre."""
     h = h @ weight.T
     logits = F.leaky_relu((h @ attention[1])[:, None] + h @ attention[0], 0.2)
     sees = torch.eye(len(h), dtype=torch.bool)
@@ -135,7 +135,7 @@ def graph_attention(h: torch.Tensor, weight, attention) -> torch.Tensor:
 
 
 def attend(block, queries: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-    """By torch's own multi-head attention."""
+    """Use torch's own multi-head attention."""
     h = block.norm1(queries + block.attention(queries, others, others, need_weights=False)[0])
     return block.norm2(h + block.feed(h))
 
@@ -201,7 +201,7 @@ def test_large_attention_logits_do_not_overflow():
     assert torch.isfinite(model(*flat(SETS))).all()
 
 
-def test_negate_turns_every_score_around():
+def test_negate_changes_the_sign_of_every_score():
     for name in NAMES:
         model = make(name)
         before = model(*flat(SETS))
@@ -210,13 +210,13 @@ def test_negate_turns_every_score_around():
 
 
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.9])
-def test_what_is_dropped_is_a_random_share_and_the_mean_stays(share):
+def test_dropout_drops_a_random_share_and_keeps_the_mean(share):
     drawn = dropout_mask(torch.empty(1001, 999), share, torch.Generator().manual_seed(3))
     zeros = (drawn == 0).double()
     deviation = (share * (1 - share) / drawn.numel()) ** 0.5
     assert abs(float(zeros.mean()) - share) < 4 * deviation
     assert set(drawn.unique().tolist()) == {0.0, float(torch.tensor(1.0) / torch.tensor(1 - share))}
-    for step in (1, 2, 4, 999):  # neighbours, in one draw and in the next, do not tell of each other
+    for step in (1, 2, 4, 999):  # neighbouring entries are independent
         flat = zeros.flatten()
         both = float((flat[:-step] * flat[step:]).mean())
         assert abs(both - share**2) < 8 * share * deviation

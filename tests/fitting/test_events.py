@@ -3,7 +3,7 @@ import time
 from mlci.fitting._events import Clock
 
 
-def test_time_left_does_not_count_the_start(monkeypatch):
+def test_the_time_left_does_not_count_the_startup(monkeypatch):
     now = iter((0.0, 10.0, 12.0, 14.0))
     monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     events = []
@@ -14,7 +14,7 @@ def test_time_left_does_not_count_the_start(monkeypatch):
     assert events[0].text == "stage 1, mortality, epoch 1/10: mortality 0.2500"
 
 
-def test_two_that_tell_at_once_do_not_promise_an_early_end(monkeypatch):
+def test_two_simultaneous_reports_do_not_make_the_estimate_too_short(monkeypatch):
     now = iter((0.0, 10.0, 10.1))
     monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     events = []
@@ -24,7 +24,7 @@ def test_two_that_tell_at_once_do_not_promise_an_early_end(monkeypatch):
     assert events[1].eta == 10.1 / 2 * 8
 
 
-def test_nothing_is_left_at_the_end():
+def test_no_time_is_left_at_the_end():
     events = []
     clock = Clock(0.3, events.append)
     for epoch in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""Counts and measured numbers as outcomes of the regressions, against scikit-learn and by differences."""
+"""Counts and measured numbers as outcomes of the regressions, against scikit-learn and finite differences."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def solved(y, family, weight=None):
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
-def test_counts_are_those_of_scikit_learns_poisson_regression(weight):
+def test_counts_equal_scikit_learns_poisson_regression(weight):
     total = N if weight is None else weight.sum()
     for dispersion in (1.0, 2.5):
         found = solved(DAYS, Family("poisson", dispersion), weight)
@@ -39,13 +39,13 @@ def test_counts_are_those_of_scikit_learns_poisson_regression(weight):
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
-def test_measured_numbers_are_those_of_scikit_learns_ridge(weight):
+def test_measured_numbers_equal_scikit_learns_ridge(weight):
     found = solved(COST, Family("gaussian"), weight)
     other = Ridge(alpha=1 / 0.2).fit(DENSE[:, 1:], COST, sample_weight=weight)
     np.testing.assert_allclose(found, [other.intercept_, *other.coef_], atol=1e-4)
 
 
-def test_several_kinds_are_solved_at_once():
+def test_several_families_are_solved_together():
     outcomes = np.column_stack([(COST > 1).astype(float), DAYS, COST])
     outcomes[::7, 1] = np.nan
     kinds = (LOGISTIC, Family("poisson", 2.0), Family("gaussian"))
@@ -59,7 +59,7 @@ def test_several_kinds_are_solved_at_once():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_slope_and_curvature_are_those_of_differences(kind):
+def test_slope_and_curvature_equal_finite_differences(kind):
     family, at, y, step = Family(kind, 1.0 if kind == "logistic" else 1.7), np.linspace(-2, 2, 9), np.ones(9), 1e-5
     slope = (family.loss(at + step, y) - family.loss(at - step, y)) / (2 * step)
     np.testing.assert_allclose(family.slope(family.mean(at), y), slope, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Heads on an encoder that stays as it is: they follow an ensemble, and their risks are calibrated on others."""
+"""Heads on a frozen encoder: they learn an ensemble's risks, and are calibrated on other admissions."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ SIZE, NAMES = 50, ("mortality", "long_stay")
 
 
 def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
-    """Outcomes by tokens that raise one and lower the other, and their log-odds; some outcomes are not known."""
+    """Return outcomes, some unknown, with their log-odds; tokens raise one outcome and lower the other."""
     rng = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
     ids = rng.integers(2, SIZE, offsets[-1]).astype(np.int32)
@@ -29,7 +29,7 @@ def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
 
 
 def said(true: np.ndarray, valid: np.ndarray) -> _heads.EnsembleLogits:
-    """Members see too much of it all, and each has noise of its own."""
+    """Return logits of members that are too high by 0.7 and have independent noise."""
     rng = np.random.default_rng(4)
     noise = [rng.normal(0, 0.5, shape) for shape in (true.shape, (5, *valid.shape))]
     return _heads.EnsembleLogits(true + 0.7, true + 0.7 + noise[0], valid + 0.7 + noise[1])
@@ -56,7 +56,7 @@ def learned():
     return encoder, found, valid
 
 
-def test_recorded_steps_learn_the_same_heads():
+def test_the_stacked_engine_learns_the_same_heads():
     (train, true), (valid, true_valid) = hospital(1, 300), hospital(2, 50)
     facts = {"options": HeadsConfig(epochs=2, batch=128, steps=1), "seed": (5, 4), "on_epoch": lambda *_: None}
     found = []
@@ -83,12 +83,12 @@ def test_heads_follow_the_ensemble(learned):
     assert np.corrcoef(told[:, 1], true[:, 1])[0, 1] > 0.97
     shift, slope = found.state["calibration"].T
     assert (shift < -0.3).all()
-    assert ((slope > 0.75) & (slope < 1.05)).all()  # as firm as members deserve, and what the validation split adds
+    assert ((slope > 0.75) & (slope < 1.05)).all()  # the members' calibration, and what the validation split adds
     risk = 1 / (1 + np.exp(-shift - slope * told))
     assert np.abs(risk.mean(0) - (1 / (1 + np.exp(-true))).mean(0)).max() < 0.05
 
 
-def test_held_out_risks_are_those_of_the_other_half(learned):
+def test_validation_risks_use_the_calibration_of_the_other_half(learned):
     _, found, valid = learned
     assert found.valid_risks.shape == valid.outcomes.shape
     assert ((found.valid_risks > 0) & (found.valid_risks < 1)).all()
@@ -97,7 +97,7 @@ def test_held_out_risks_are_those_of_the_other_half(learned):
         assert abs(risk[known].mean() - outcome[known].mean()) < 0.05
 
 
-def test_lines_one_after_the_other():
+def test_composed_lines_equal_one_after_the_other():
     first, second = np.array([[1.0, 2.0]]), np.array([[-3.0, 0.5]])
     x = np.array([[0.0], [4.0]])
     np.testing.assert_allclose(
@@ -105,11 +105,11 @@ def test_lines_one_after_the_other():
     )
 
 
-def test_nothing_known_changes_nothing():
+def test_without_known_outcomes_calibration_changes_nothing():
     assert calibrate(np.zeros(3), np.full(3, np.nan)).tolist() == [0.0, 1.0]
 
 
-def test_without_outcomes_in_validation_heads_expect_what_members_do():
+def test_without_validation_outcomes_heads_are_calibrated_to_the_members():
     (train, true), (valid, true_valid) = hospital(1, 1500), hospital(2, 400)
     torch.manual_seed(0)
     encoder, ensemble = encoders.build(EncoderConfig(width=8), SIZE), said(true, true_valid)

@@ -46,7 +46,7 @@ def outputs_and_gradients(function, *inputs):
         pytest.param("energy", "outcome", marks=pytest.mark.slow),
     ],
 )
-def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, validity, monkeypatch):
+def test_alignments_and_their_gradients_equal_the_torch_form(kernel, validity, monkeypatch):
     monkeypatch.setattr(kernels.alignments, "TILE", 16)  # several tiles, the last one not full
     rng = torch.Generator().manual_seed(3)
     scores = torch.randn(3, 24, generator=rng) * torch.tensor([[1.0], [20.0], [1e-3]])
@@ -70,12 +70,12 @@ def test_alignments_and_their_gradients_are_those_of_the_slow_form(kernel, valid
 
 @pytest.mark.parametrize("most", [False, True])
 @pytest.mark.parametrize("how", ["mean", "sum", "weighted"])
-def test_pooling_is_that_of_torch(how, most):
+def test_pooling_equals_torchs(how, most):
     rng = torch.Generator().manual_seed(5)
     table = torch.randn(30, 24, generator=rng).relu()  # as after phi; a width that is no power of two
     logits = torch.randn(30, generator=rng) * 20
     offsets = torch.tensor([0, 3, 3, 23, 40])
-    where = torch.randint(0, 30, (45,), generator=rng)  # the last places are filling
+    where = torch.randint(0, 30, (45,), generator=rng)  # the last places are filler
     norm = torch.randn(2, 2, 48 if most else 24, generator=rng)
 
     def with_logits(function, table, logits, *rest):
@@ -86,14 +86,16 @@ def test_pooling_is_that_of_torch(how, most):
         for function in (stacked_models.pool_and_normalise, kernels.Pool.apply)
     ]
     for each in both:
-        each[1] = each[1] * (table > 0)  # a feature that is 0 everywhere has no winner, and ReLU no gradient for it
+        each[1] = each[1] * (
+            table > 0
+        )  # a feature that is 0 everywhere has no winner, and no gradient through the ReLU
     for one, other in zip(*both, strict=True):
         near(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("widths", [(24, 40), (130, 1), (5, 150)])
-def test_layers_are_those_of_torch(widths, monkeypatch):
-    """Gradients that are there already are added to."""
+def test_layers_equal_torchs(widths, monkeypatch):
+    """The kernel adds to existing gradients."""
     monkeypatch.setattr(kernels.layers, "PROGRAMS", 6)  # a program has several tiles
     rng, (inputs, outputs) = torch.Generator().manual_seed(5), widths
     x, weight = torch.randn(3, 140, inputs, generator=rng), torch.randn(3, outputs, inputs, generator=rng)
@@ -111,8 +113,8 @@ def test_layers_are_those_of_torch(widths, monkeypatch):
     near(bias.grad, wanted[2] + 1, atol=1e-4)
 
 
-def test_factors_for_tensor_cores_are_rounded_not_cut_off():
-    """Cut off, products would be smaller by 0.0007 of themselves."""
+def test_factors_for_tensor_cores_are_rounded_not_truncated():
+    """Truncated factors would make products smaller by a share of 0.0007."""
     rng = torch.Generator().manual_seed(5)
     x, weight = (torch.randn(2, 128, 64, generator=rng).to(DEVICE) for _ in range(2))
     with stacked.tensor_cores():
@@ -126,7 +128,7 @@ def test_factors_for_tensor_cores_are_rounded_not_cut_off():
 RATES = [[[0.9, 0.1, 0.001, 0.02, 3.0], [1, 0, 0, 0, 0]], [[0.95, 0.2, 0.002, 0.03, 2.0], [0.9, 0.3, 0.01, 0.01, 1.5]]]
 
 
-def test_steps_of_the_optimiser_are_those_of_torch():
+def test_optimiser_steps_equal_torchs():
     rng = torch.Generator().manual_seed(5)
     slow = [*torch.randn(4, 1440, generator=rng), torch.arange(1440, dtype=torch.int32) % 2]
     slow[3].square_()
@@ -143,8 +145,8 @@ def test_steps_of_the_optimiser_are_those_of_torch():
         near(other, one, atol=1e-6)
 
 
-def test_rows_that_are_moved_when_they_are_used_are_those_that_every_step_moves():
-    """Twenty steps and three more, each of which uses some rows of two fits, some of them not for long."""
+def test_lazily_updated_rows_equal_those_updated_at_every_step():
+    """Twenty steps and three more, each of which uses some rows of two models."""
     rng, fits, vocabulary, width = np.random.default_rng(3), 2, 9, 5
     start = torch.from_numpy(rng.normal(size=(fits, vocabulary, width))).float()
     start[:, PAD] = 0
@@ -187,7 +189,7 @@ def test_rows_that_are_moved_when_they_are_used_are_those_that_every_step_moves(
 
 
 @pytest.mark.slow
-def test_stacked_fits_by_kernels_are_those_without(monkeypatch):
+def test_stacked_fits_with_kernels_equal_those_without(monkeypatch):
     config = PaperConfig(
         encoder=EncoderConfig(width=8, pooling="gated+max"),
         optimiser=OptimiserConfig(batch=20, stage1_epochs=1, stage2_epochs=1),

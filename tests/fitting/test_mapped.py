@@ -1,4 +1,4 @@
-"""A fit that keeps its tokens on disk is the fit that keeps them in memory."""
+"""A fit with memory-mapped tokens equals the fit in memory."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ CONFIG = PaperConfig(
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """A cohort file that is read in many parts."""
+    """Write a cohort file that is read in many parts."""
     monkeypatch.setitem(streams.stream_table.__kwdefaults__, "batch", 97)
     toy_cohort(600).write(tmp_path / "cohort.parquet")
     return tmp_path / "cohort.parquet"
@@ -43,10 +43,10 @@ def test_the_model_files_are_equal_bit_for_bit(config, path, tmp_path):
     assert (tmp_path / "memory").read_bytes() == (tmp_path / "disk").read_bytes()
 
 
-def test_the_tokens_are_those_of_the_cohort_and_stay_on_disk(path, tmp_path):
+def test_the_tokens_equal_the_cohorts_and_stay_on_disk(path, tmp_path):
     cohort = toy_cohort(600)
     splits = map_cohort(path, tmp_path / "tokens", tokens=TokenConfig())
-    assert (tmp_path / "tokens").stat().st_mode & 0o077 == 0  # its owner's alone
+    assert (tmp_path / "tokens").stat().st_mode & 0o077 == 0  # readable by the owner alone
     vocabulary = Vocabulary.fit(cohort.split("train").admissions())
     assert splits.vocabulary == vocabulary
     for name, data in (("train", splits.train), ("valid", splits.valid)):
@@ -74,7 +74,7 @@ def test_the_files_are_made_once_and_again_when_the_cohort_changed(path, tmp_pat
     assert made() == first
     toy_cohort(500).write(path)
     assert made() != first
-    (tmp_path / "tokens" / "facts.json").unlink()  # as a power cut leaves it
+    (tmp_path / "tokens" / "facts.json").unlink()  # as after a power failure
     assert len(map_cohort(path, tmp_path / "tokens", tokens=TokenConfig()).train) == 350
 
 

@@ -1,4 +1,4 @@
-"""Moving a table: on hospitals like those of the table, on others, and on what lies between."""
+"""Adapting a table to hospitals like those it was made from, to very different ones, and in between."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ INTERCEPTS = np.array([-2.0, -1.0])
 
 
 def hospital(n: int, weights: np.ndarray, *, intercepts: np.ndarray = INTERCEPTS, seed: int = 0) -> Split:
-    """Admissions of five tokens each, two admissions a patient, whose outcomes follow these weights."""
+    """Return admissions of five tokens, two per patient, with outcomes by these weights."""
     rng = np.random.default_rng(seed)
     ids = np.stack([np.sort(rng.choice(np.arange(2, TOKENS), 5, replace=False)) for _ in range(n)])
     risks = expit(weights[ids].sum(axis=1) + intercepts)
@@ -61,7 +61,7 @@ def test_a_hospital_like_those_of_the_table_keeps_it(stayed):
     assert np.corrcoef(before[:, 0], after[:, 0])[0, 1] > 0.97
 
 
-def test_a_hospital_from_another_world_learns_anew(left):
+def test_a_very_different_hospital_gets_a_new_table(left):
     assert left.shares[SHIPPED] + left.shares[RECALIBRATED] < 0.2
     assert not left.stayed
     new = hospital(3000, -TABLE[::-1], seed=6)
@@ -80,13 +80,13 @@ def test_the_mixture_is_no_worse_than_any_of_its_tables(stayed, left):
         assert loss / null <= min(moved.unexplained.values()) + 1e-4
 
 
-def test_log_odds_of_admissions_are_by_tables_that_have_not_seen_them():
+def test_out_of_fold_log_odds_are_of_tables_that_have_not_seen_the_admission():
     coins = replace(HERE, outcomes=np.random.default_rng(3).integers(0, 2, HERE.outcomes.shape).astype(np.float32))
     moved = moved_to(coins)
-    assert abs(area(moved.out_of_fold, coins) - 0.5) < 0.05  # of what is left to chance nothing is known in advance
+    assert abs(area(moved.out_of_fold, coins) - 0.5) < 0.05  # random outcomes cannot be predicted
 
 
-def test_a_token_of_few_admissions_does_not_move():
+def test_a_token_of_few_admissions_does_not_change_by_itself():
     split = hospital(600, -TABLE[::-1], seed=2)
     often = np.bincount(split.tokens.ids, minlength=TOKENS)
     least = int(np.sort(often[2:])[30])
@@ -96,14 +96,14 @@ def test_a_token_of_few_admissions_does_not_move():
     assert np.nanstd((moved.weights / np.where(TABLE == 0, np.nan, TABLE))[often >= least], axis=0).min() > 0.01
 
 
-def test_a_new_outcome_begins_with_the_one_that_tells_most_of_it():
+def test_a_new_outcome_starts_from_the_outcome_that_predicts_it_best():
     split = hospital(600, TABLE[:, [1]], intercepts=INTERCEPTS[[1]], seed=4)
     moved = moved_to(replace(split, names=("new",)), sources=(None,))
     assert moved.sources == (1,)
     assert moved.shares[SHIPPED] > moved.shares[OWN]
 
 
-def test_unknown_outcomes_cost_only_themselves_and_the_same_data_give_the_same_bits():
+def test_unknown_outcomes_are_left_out_and_results_are_reproducible():
     outcomes = HERE.outcomes.copy()
     outcomes[::7, 0] = np.nan
     first, second = (moved_to(replace(HERE, outcomes=outcomes)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Numbers as the score's curves see them, and what is refused."""
+"""Numeric outcomes: thresholds for the score's curves, scales, and checks."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from mlci.measures.numeric import numeric_distance_correlation
 
 
 @given(st.integers(0, 10**6))
-def test_the_thresholds_of_a_number_make_its_squared_distance_correlation(seed):
+def test_thresholds_add_up_to_the_numbers_squared_distance_correlation(seed):
     rng = np.random.default_rng(seed)
     score = rng.normal(size=60)
     days = rng.integers(0, 12, 60).astype(float) ** 2
@@ -23,7 +23,7 @@ def test_the_thresholds_of_a_number_make_its_squared_distance_correlation(seed):
     assert value == pytest.approx(numeric_distance_correlation(score, days) ** 2)
 
 
-def test_whole_weights_are_repeated_admissions():
+def test_whole_weights_equal_repeated_admissions():
     rng = np.random.default_rng(1)
     days, times = rng.integers(0, 5, 80).astype(float), rng.integers(1, 4, 80)
     days[3] = np.nan
@@ -57,11 +57,11 @@ def test_a_numbers_unit_changes_nothing_but_its_scale():
         (np.arange(50.0), "gamma", "allowed are poisson, gaussian"),
     ],
 )
-def test_what_is_no_number_to_learn_from_is_refused(values, kind, message):
+def test_unusable_numbers_are_refused(values, kind, message):
     with pytest.raises(InputError, match=message):
         Numbers.of({"days": values}, {"days": kind})
 
 
-def test_a_kind_that_nobody_named_follows_from_the_values():
+def test_an_unnamed_kind_follows_from_the_values():
     columns = {"days": np.arange(50.0), "change": np.arange(50.0) - 9}
     assert Numbers.of(columns, {}).by_kind == {"days": "poisson", "change": "gaussian"}

@@ -42,7 +42,7 @@ def batch(seed: int, n: int = 40, outcomes: int = 3, missing: float = 0.2) -> tu
 
 
 class Aligned(torch.autograd.Function):
-    """The values of `Alignments` as torch differentiates them, from the gradients that it gives of their sums."""
+    """The values of `Alignments` as a torch function, whose backward uses the gradients that it returns."""
 
     @staticmethod
     def forward(ctx, scores, y, sigma, options):
@@ -67,7 +67,7 @@ def alignment(scores: torch.Tensor, y: torch.Tensor, *, sigma: float = 1.0, **op
 @pytest.mark.parametrize("validity", ["intersection", "outcome"])
 @given(seed=st.integers(0, 10_000))
 @settings(deadline=None, max_examples=15)
-def test_value_and_gradient_are_those_of_the_definition(kernel, validity, seed):
+def test_value_and_gradient_equal_the_definition(kernel, validity, seed):
     scores, y = batch(seed)
     known = ~y.isnan()
     rows = [known.all(1) if validity == "intersection" else column for column in known.T]
@@ -81,7 +81,7 @@ def test_value_and_gradient_are_those_of_the_definition(kernel, validity, seed):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_gradients_are_those_of_finite_differences(kernel):
+def test_gradients_equal_finite_differences(kernel):
     scores, y = batch(1, n=12, missing=0.1)
     assert torch.autograd.gradcheck(lambda s: alignment(s, y, sigma=SIGMA, kernel=kernel), (scores,))
 
@@ -106,14 +106,14 @@ def test_neither_shift_nor_sign_nor_order_matter(shift, seed):
 
 
 def test_nearly_flat_kernels_keep_their_digits_in_float32():
-    # At the start of a fit all scores lie within a few hundredths of a bandwidth.
+    # At the start of a fit all scores are within a few hundredths of a bandwidth.
     scores, y = batch(3, n=256, missing=0)
     near = 0.03 * scores.detach()
     exact = alignment(near, y, sigma=0.93)
     torch.testing.assert_close(alignment(near.float(), y.float(), sigma=0.93).double(), exact, rtol=1e-4, atol=1e-7)
 
 
-def test_the_floor_holds_the_norm_up():
+def test_the_floor_is_the_least_norm():
     scores, y = batch(4, missing=0)
     near = 1e-4 * scores.detach()
     norm = (alignment(near, y, floor=0) / alignment(near, y, floor=0.5)) ** -1 * 0.5
@@ -151,7 +151,7 @@ def test_equal_scores_give_zero_and_a_finite_gradient():
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("validity", ["intersection", "outcome"])
-def test_the_gradient_is_that_of_the_weighted_sum(kernel, validity):
+def test_the_gradient_is_of_the_weighted_sum(kernel, validity):
     scores, y = batch(4)
     weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
     values, gradient = aligned(weights, kernel=kernel, validity=validity).step(scores.detach()[None], [y[None]])
@@ -162,7 +162,7 @@ def test_the_gradient_is_that_of_the_weighted_sum(kernel, validity):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("validity", ["intersection", "outcome"])
-def test_a_splits_quality_is_the_batch_value_of_all_its_rows(kernel, validity):
+def test_a_splits_quality_equals_the_value_of_one_batch_of_all_rows(kernel, validity):
     scores, y = batch(5, n=120)
     weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
     objective = aligned(weights, kernel=kernel, validity=validity)
@@ -221,7 +221,7 @@ def test_no_known_outcome_is_a_zero_loss():
     assert gradient.eq(0).all()
 
 
-def test_a_missing_outcome_costs_only_itself():
+def test_a_missing_outcome_is_left_out():
     y = torch.tensor([[[1, 0], [0, math.nan], [1, 1], [0, math.nan]]])
     losses = MeanLosses(entropy, torch.ones(1, 2))
     values, gradient = losses.step(torch.zeros(1, 4, 2), losses.labels(y))
@@ -265,7 +265,7 @@ def test_large_batches_give_the_gram_matrix_form_and_its_gradient(kernel, validi
     gradients = [torch.autograd.grad(each @ weights, scores)[0] for each in (expected, found)]
     smooth_at = slice(60 if kernel == "energy" else None)  # |s - s'| has no derivative where scores are equal
     torch.testing.assert_close(*(each[smooth_at] for each in gradients), rtol=1e-8, atol=1e-11)
-    if kernel == "energy":  # as a GPU has it
+    if kernel == "energy":  # as on a GPU
         values, slopes = sorted_alignment(scores.detach(), outcomes, weights, config=ObjectiveConfig(**options))
         torch.testing.assert_close(values, expected, rtol=1e-11, atol=1e-13)
         torch.testing.assert_close(-slopes[smooth_at], gradients[0][smooth_at], rtol=1e-8, atol=1e-11)
@@ -273,7 +273,7 @@ def test_large_batches_give_the_gram_matrix_form_and_its_gradient(kernel, validi
     assert torch.autograd.gradcheck(lambda s: large(s, outcomes[10:22]), (smooth,))
 
 
-def test_factors_and_the_guard_of_few_rows_are_the_configs():
+def test_factors_and_least_rows_follow_the_config():
     """Other widths than the paper's, in a batch and over a whole split; and how many rows a batch must have."""
     rng = torch.Generator().manual_seed(0)
     scores = torch.randn(40, generator=rng, dtype=torch.float64)

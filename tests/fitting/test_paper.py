@@ -32,7 +32,7 @@ NAMES = ("mortality", "long_stay", "icu_transfer")
 
 
 def hospital(seed: int, n: int = 700) -> Split:
-    """Admissions whose outcomes follow from a severity that is the mean of their codes' weights."""
+    """Return admissions whose outcomes depend on a severity, the mean of their codes' weights."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(6, n)
     offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -71,7 +71,7 @@ def fitted() -> Fit:
     return run()
 
 
-def test_the_score_finds_severity(fitted):
+def test_the_score_recovers_severity(fitted):
     test = hospital(3, 2000)
     score = scores(fitted, test)
     for name, outcome in zip(NAMES, test.outcomes.T):
@@ -79,7 +79,7 @@ def test_the_score_finds_severity(fitted):
         assert np.corrcoef(score[known], outcome[known])[0, 1] > 0.3, name
 
 
-def test_training_admissions_of_a_small_hospital_are_scored_by_fits_that_have_not_seen_them(fitted, monkeypatch):
+def test_training_admissions_of_a_small_hospital_are_scored_out_of_fold(fitted, monkeypatch):
     train, seen = replace(TRAIN, subjects=np.arange(len(TRAIN)) // 2), []
 
     def fit_others(train: Split, valid: Split, **options) -> Fit:
@@ -100,8 +100,8 @@ def test_training_admissions_of_a_small_hospital_are_scored_by_fits_that_have_no
     assert paper.cross_fit(fitted, train, VALID, config=SMALL_PAPER, seed=5, device="cpu") is None
 
 
-def test_a_few_deaths_in_validation_do_not_turn_the_score_around(fitted):
-    """Of a small hospital the three who died in the validation split happen to be the mildest."""
+def test_a_few_deaths_in_validation_do_not_decide_the_orientation(fitted):
+    """In a small hospital, the three deaths of the validation split happen to be the mildest admissions."""
     outcomes, mildest = VALID.outcomes.copy(), np.argsort(scores(fitted, VALID))[:3]
     outcomes[:, 0] = 0
     outcomes[mildest] = 1
@@ -111,7 +111,7 @@ def test_a_few_deaths_in_validation_do_not_turn_the_score_around(fitted):
     assert np.corrcoef(scores(result, TRAIN)[known], TRAIN.outcomes[known, 0])[0, 1] > 0.3
 
 
-def test_a_split_tells_risks_with_ten_of_each_class():
+def test_a_split_supports_risk_curves_with_ten_of_each_class():
     assert VALID.supports_risk_curves
     assert not VALID.take(np.arange(99)).supports_risk_curves
     rare = np.zeros_like(VALID.outcomes)
@@ -119,7 +119,7 @@ def test_a_split_tells_risks_with_ten_of_each_class():
     assert not replace(VALID, outcomes=rare).supports_risk_curves
 
 
-def test_the_record_is_whole(fitted):
+def test_the_record_is_complete(fitted):
     assert list(fitted.record.stage1) == list(NAMES)
     assert np.mean(list(fitted.weights.values())) == pytest.approx(1)
     strengths = {name: one.quality for name, one in fitted.record.stage1.items()}
@@ -128,14 +128,14 @@ def test_the_record_is_whole(fitted):
         assert len(each.history) == epochs
         assert each.quality == max(epoch.quality for epoch in each.history)
         assert each.quality == each.history[each.epoch - 1].quality
-    # Stage 1 is judged by the anchor, Stage 2 by the weighted sum.
+    # Stage 1 is selected by the anchor, Stage 2 by the weighted sum.
     stay, last = fitted.record.stage1["long_stay"], fitted.record.stage2
     assert stay.quality in [epoch.validation[0] for epoch in stay.history]
     weights = np.array(list(fitted.weights.values()))
     assert last.quality == pytest.approx(weights @ last.history[last.epoch - 1].validation)
 
 
-def test_the_kept_state_is_that_of_the_kept_epoch():
+def test_the_state_is_that_of_the_best_epoch():
     # With other admissions' outcomes there is nothing to learn, and the best epoch may be any.
     config = replace(SMALL_PAPER, optimiser=replace(SMALL_PAPER.optimiser, stage1_epochs=1, stage2_epochs=4))
     nothing = replace(TRAIN, outcomes=TRAIN.outcomes[::-1].copy())
@@ -149,7 +149,7 @@ def test_the_kept_state_is_that_of_the_kept_epoch():
     assert quality == pytest.approx(result.record.stage2.quality, rel=1e-9)
 
 
-def test_larger_means_sicker_whichever_way_the_fit_went():
+def test_larger_always_means_sicker():
     known = ~np.isnan(VALID.outcomes).any(1)
     seen = set()
     for seed in range(6):
@@ -161,7 +161,7 @@ def test_larger_means_sicker_whichever_way_the_fit_went():
     assert seen == {1, -1}
 
 
-def test_same_seed_same_bits_and_another_seed_another_model(fitted):
+def test_the_result_depends_on_the_seed_alone(fitted):
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 the global state is not what a fit draws from
     before = torch.random.get_rng_state()
@@ -182,8 +182,8 @@ def test_the_number_of_threads_does_not_matter(fitted):
 
 
 @pytest.mark.parametrize("name", encoders.ENCODERS)
-def test_no_step_draws_from_torchs_generator(name):
-    """There is one for all threads, and fits side by side would share it."""
+def test_no_step_uses_torchs_global_generator(name):
+    """All threads share it, so parallel fits would not be reproducible."""
     model = encoders.build(EncoderConfig(name=name, width=16), SIZE)
     engine = fastest_engine(model, TRAIN, Schedule(300, 0.01), (1, 2))
     engine.set_objective(Alignments(SMALL_PAPER.objective, [1.0], torch.ones(1, 3)))
@@ -198,7 +198,7 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("stops", [(2,), (3, 4), (6, 7), (9,), tuple(range(1, 10))])
-def test_an_interrupted_fit_ends_as_an_undisturbed_one(fitted, tmp_path, stops, threads):
+def test_an_interrupted_fit_equals_an_uninterrupted_one(fitted, tmp_path, stops, threads):
     path = tmp_path / "fit.checkpoint"
     done = []
 
@@ -220,8 +220,8 @@ def test_an_interrupted_fit_ends_as_an_undisturbed_one(fitted, tmp_path, stops, 
     assert not [left for left in tmp_path.iterdir() if left != path]
 
 
-def test_a_fit_that_fails_stops_those_beside_it(monkeypatch):
-    """Soon, not when they are finished."""
+def test_a_failing_fit_cancels_those_in_parallel(monkeypatch):
+    """They stop soon, not when they are finished."""
     config = replace(SMALL_PAPER, optimiser=replace(SMALL_PAPER.optimiser, stage1_epochs=200))
     original, steps = AdamW.step, []
 
@@ -265,7 +265,7 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
             run(checkpoint=path)
 
 
-def test_events_tell_the_way(fitted):
+def test_events_report_progress(fitted):
     events = []
     run(on_event=events.append)
     assert [event.epochs for event in events] == [2] * 6 + [3] * 3
@@ -277,7 +277,7 @@ def test_events_tell_the_way(fitted):
     json.dumps([asdict(event) for event in events])
 
 
-def test_a_twin_trained_by_cross_entropy_needs_no_anchor():
+def test_cross_entropy_needs_no_anchor():
     config = replace(SMALL_PAPER, objective=ObjectiveConfig(kind="bce"), selection=SelectionConfig(stage1="own"))
     result = run(config, outcomes=("a", "b", "c"))
     assert result.record.orientation == 1
@@ -296,8 +296,8 @@ def test_other_kernels_and_masks_train_as_well(kernel, validity):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "energy"])
-def test_the_whole_training_split_may_be_one_batch(kernel):
-    """Beyond `LARGE` no Gram matrix is made, and one step an epoch still learns what it should."""
+def test_the_whole_training_split_can_be_one_batch(kernel):
+    """Above `LARGE` no Gram matrix is made; one step per epoch still learns."""
     train = hospital(4, LARGE + 500)
     options = OptimiserConfig(stage1_epochs=1, stage2_epochs=15, batch=len(train), learning_rate=0.01)
     result = run(replace(SMALL_PAPER, optimiser=options, objective=ObjectiveConfig(kernel=kernel)), train=train)
@@ -309,7 +309,7 @@ def test_the_whole_training_split_may_be_one_batch(kernel):
         assert np.corrcoef(score[known], outcome[known])[0, 1] > 0.3
 
 
-def test_a_subsample_of_the_validation_split_may_judge(fitted):
+def test_a_subsample_of_the_validation_split_can_select_epochs(fitted):
     result = run(replace(SMALL_PAPER, selection=SelectionConfig(subsample=150)))
     one, two = (each.record.stage1["mortality"].history[0] for each in (fitted, result))
     assert one.objective == two.objective
@@ -324,7 +324,7 @@ def changed(data: Split, column: int, values) -> Split:
 
 
 def without(data: Split, column: int, value: int, gone: int) -> Split:
-    """Where one outcome has a value, another is missing."""
+    """Return outcomes of which one is missing where another has a certain value."""
     outcomes = data.outcomes.copy()
     outcomes[data.outcomes[:, column] == value, gone] = np.nan
     return replace(data, outcomes=outcomes)
@@ -345,7 +345,7 @@ def without(data: Split, column: int, value: int, gone: int) -> Split:
         ({"checkpoint": "folder"}, "is a folder"),
     ],
 )
-def test_what_cannot_work_is_told_before_it_begins(tmp_path, monkeypatch, change, words):
+def test_impossible_settings_are_reported_before_training(tmp_path, monkeypatch, change, words):
     monkeypatch.setattr(encoders, "build", lambda *_: pytest.fail("the work began"))
     if "checkpoint" in change:
         change = {"checkpoint": tmp_path}
@@ -353,7 +353,7 @@ def test_what_cannot_work_is_told_before_it_begins(tmp_path, monkeypatch, change
         run(**change)
 
 
-def test_an_outcome_of_one_class_may_be_omitted_instead(fitted):
+def test_an_outcome_of_one_class_can_be_omitted(fitted):
     names = (*NAMES, "never")
     one, two = (
         replace(split, outcomes=np.column_stack([split.outcomes, column]).astype(np.float32))
@@ -364,20 +364,20 @@ def test_an_outcome_of_one_class_may_be_omitted_instead(fitted):
     assert result.state["rho.4.weight"].tobytes() == fitted.state["rho.4.weight"].tobytes()
 
 
-def test_deaths_that_lack_another_outcome_may_be_fitted_with_masks_of_their_own():
+def test_per_outcome_masks_keep_deaths_that_lack_another_outcome():
     config = replace(SMALL_PAPER, objective=ObjectiveConfig(validity="outcome"))
     result = run(config, train=without(TRAIN, 0, 1, 2))
     assert result.record.stage2.quality > 0
 
 
-def test_a_fit_that_diverges_says_so():
+def test_divergence_is_reported():
     config = replace(SMALL_PAPER, optimiser=replace(SMALL_PAPER.optimiser, learning_rate=1e30))
     with pytest.raises(InputError, match=r"lower optimiser\.learning_rate"):
         run(config)
 
 
-def test_one_step_is_plain_adamw_on_the_definition():
-    """The first two batches of a fit, retold with padding, full Gram matrices and Adam written out."""
+def test_the_first_steps_equal_plain_adamw_on_the_definition():
+    """The first two batches of a fit, repeated with padding, full Gram matrices and explicit Adam."""
     import oracles
 
     config = replace(SMALL_PAPER, optimiser=OptimiserConfig(batch=350, stage1_epochs=1, stage2_epochs=1))
@@ -422,7 +422,7 @@ def test_one_step_is_plain_adamw_on_the_definition():
             first[i] = 0.9 * first[i] + 0.1 * grad
             second[i] = 0.999 * second[i] + 0.001 * grad**2
             update = first[i] / (1 - 0.9**number) / ((second[i] / (1 - 0.999**number)).sqrt() + 1e-8)
-            # Adam divides a gradient by its size: the smallest are ruled by rounding and left out.
+            # Adam normalises gradients, so the smallest are dominated by rounding and left out.
             clear = (grad.abs() > 1e-3 * grad.abs().max()) & (first[i].abs() > 1e-3 * first[i].abs().max())
             assert clear.double().mean() > 0.3
             moved = (after[i] - p).double()

@@ -1,4 +1,4 @@
-"""Who has which token: against a dense matrix, in memory and on disk."""
+"""The token matrix against a dense matrix, in memory and on disk."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def few_rows_at_once(request, monkeypatch):
     monkeypatch.setattr(_presence, "ROWS", request.param)
 
 
-def test_a_token_counts_once(few_rows_at_once):
+def test_a_token_counts_once_per_admission(few_rows_at_once):
     presence, weights = Presence.of(tokens(), 5), np.arange(10.0).reshape(5, 2)
     np.testing.assert_array_equal(presence.times(weights), DENSE @ weights)
     total = sum(block.T @ weights[rows] for rows, block in presence.blocks(np.float64))

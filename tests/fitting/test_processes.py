@@ -1,4 +1,4 @@
-"""Two processes make the same step, and so the same model, as one."""
+"""Two processes take the same steps, and so make the same model, as one."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
+def test_two_processes_give_the_step_and_the_fit_of_one(tmp_path):
     tests = Path(__file__).parents[1]
     shared = {"WORLD_SIZE": "2"}
     shared["PYTHONPATH"] = os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -66,16 +66,19 @@ def test_two_processes_make_the_step_and_the_fit_of_one(tmp_path):
         assert any(np.abs(gradient).max() > 1e-3 for gradient in expected.values())
         for name, tensor in state.items():
             np.testing.assert_allclose(found[name], tensor, rtol=1e-6, atol=1e-8, err_msg=name)
-        for name, tensor in recipes.items():  # each member is one process's work: nothing is summed in another order
+        for (
+            name,
+            tensor,
+        ) in recipes.items():  # each member is trained by one process, so nothing is summed in another order
             np.testing.assert_array_equal(found[name], tensor, err_msg=name)
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp_path):
+def test_a_process_that_dies_ends_the_run_and_the_next_run_continues(mlci_cli, tmp_path):
     toy_cohort(2000).write(tmp_path / "cohort.parquet")
     (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 32\n[optimiser]\nstage1_epochs = 10\nstage2_epochs = 10\n")
     runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    runner += ["--local-addr", "127.0.0.1", "-m", "mlci"]  # a machine need not find itself by its name
+    runner += ["--local-addr", "127.0.0.1", "-m", "mlci"]  # the machine's name may not be resolvable
     words = ["fit", "cohort.parquet", "--recipe", "paper", "--config", "quick.toml", "-o", "model.safetensors"]
     run = subprocess.Popen([*runner, *words], cwd=tmp_path, text=True, stderr=subprocess.PIPE)
     checkpoint = tmp_path / ".model.safetensors.checkpoint"
@@ -83,10 +86,10 @@ def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp
     while not (len(by_rank) == 2 and checkpoint.exists()):
         assert run.poll() is None, run.communicate()[1]
         time.sleep(0.01)
-        with contextlib.suppress(psutil.Error):  # one that is just coming or going
+        with contextlib.suppress(psutil.Error):  # a process that is just starting or ending
             children = psutil.Process(run.pid).children() if len(by_rank) < 2 else []
             by_rank |= {rank: child for child in children if (rank := child.environ().get("RANK"))}
-    run.send_signal(signal.SIGSTOP)  # torchrun would stop the one that is left, perhaps before it has spoken
+    run.send_signal(signal.SIGSTOP)  # else torchrun might stop the remaining process before it reports
     by_rank["1"].kill()
     while by_rank["0"].status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.01)
@@ -96,14 +99,14 @@ def test_a_process_that_dies_ends_the_run_and_the_next_run_goes_on(mlci_cli, tmp
     assert "process 1 of 2: another one has ended, so this one ends too; the same command goes on" in log
     assert checkpoint.exists()
     assert not (tmp_path / "model.safetensors").exists()
-    assert 0 < log.count("s left\n") < 30  # told by the first process alone
-    again = mlci_cli(*words)  # one process may go on where two stopped
+    assert 0 < log.count("s left\n") < 30  # reported by the first process alone
+    again = mlci_cli(*words)  # one process can continue where two stopped
     assert 0 < again.stderr.count("s left\n") <= 30 - log.count("s left\n") + 1
     assert load_model(tmp_path / "model.safetensors").card["admissions"]["train"] == 1400
     assert not checkpoint.exists()
 
 
-def test_what_is_wrong_for_all_is_told_by_the_first_and_what_is_wrong_apart_by_each(monkeypatch):
+def test_common_errors_are_reported_by_the_first_process_and_own_errors_by_each(monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     for name in ("init_process_group", "destroy_process_group"):
         monkeypatch.setattr(torch.distributed, name, lambda *_: True)

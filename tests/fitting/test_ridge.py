@@ -1,4 +1,4 @@
-"""Penalised regressions of several outcomes at once, against libraries and against what shrinkage must do."""
+"""Penalised regressions of several outcomes, against scikit-learn and properties of shrinkage."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ COLUMNS = 20
 
 
 def hospital(n: int = 400, seed: int = 0) -> tuple[Presence, np.ndarray, np.ndarray]:
-    """Tokens, some of them twice, two related outcomes of which some are not known, and the tokens as a matrix."""
+    """Return tokens (some twice), two related outcomes (some unknown), and the tokens as a dense matrix."""
     rng = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(rng.poisson(3, n))])
     ids = rng.integers(1, COLUMNS, offsets[-1]).astype(np.int32)
@@ -30,16 +30,16 @@ def hospital(n: int = 400, seed: int = 0) -> tuple[Presence, np.ndarray, np.ndar
 
 
 PRESENCE, OUTCOMES, DENSE = hospital()
-PARENTS = np.array([0, 0, 0] + [2, 3] * 8 + [4])  # wrong, which may cost time alone
+PARENTS = np.array([0, 0, 0] + [2, 3] * 8 + [4])  # wrong parents may slow the solver but not change its result
 
 
 def alone(outcomes: np.ndarray, prior: Prior) -> np.ndarray:
-    """One regression that leaves out nobody."""
+    """Solve one regression on all admissions."""
     several = Regressions(PRESENCE, outcomes, np.ones(len(outcomes), int), PARENTS, np.ones(COLUMNS), 1)
     return several.solve(prior, several.start(), tolerance=1e-13)[:, 0]
 
 
-def test_separate_outcomes_are_those_of_scikit_learn():
+def test_separate_outcomes_equal_scikit_learn():
     found = alone(OUTCOMES, Prior(0.0, 0.3))
     for column in range(2):
         known = ~np.isnan(OUTCOMES[:, column])
@@ -48,7 +48,7 @@ def test_separate_outcomes_are_those_of_scikit_learn():
         np.testing.assert_allclose(found[0, column], other.intercept_[0], atol=2e-5)
 
 
-def test_a_common_part_and_own_parts_are_one_ridge():
+def test_a_common_and_a_specific_part_are_one_ridge_penalty():
     prior, known = Prior(0.2, 0.05), ~np.isnan(OUTCOMES)
 
     def loss(flat: np.ndarray) -> float:
@@ -62,8 +62,8 @@ def test_a_common_part_and_own_parts_are_one_ridge():
     np.testing.assert_allclose(alone(OUTCOMES, prior)[1:], (parts[0] + parts[1:]).T, atol=2e-3)
 
 
-def test_what_is_alike_is_drawn_towards_a_free_mean():
-    """As if how many of these tokens an admission has were a column whose weight costs next to nothing."""
+def test_weights_can_be_shrunk_to_a_free_mean():
+    """As if the number of these tokens were a further column that is hardly penalised."""
     alike, known = np.arange(5, COLUMNS), ~np.isnan(OUTCOMES[:, 0])
     several = Regressions(
         PRESENCE, OUTCOMES[:, :1], np.ones(len(OUTCOMES), int), PARENTS, np.ones(COLUMNS), 1, shrunk_to_mean=alike
@@ -75,14 +75,14 @@ def test_what_is_alike_is_drawn_towards_a_free_mean():
     np.testing.assert_allclose(found[1:], other[:-1], atol=1e-3)
 
 
-def test_a_missing_outcome_costs_only_itself():
+def test_a_missing_outcome_is_left_out():
     prior = Prior(0.0, 0.3)
     fewer = OUTCOMES.copy()
     fewer[::2, 1] = np.nan
     np.testing.assert_allclose(alone(fewer, prior)[:, 0], alone(OUTCOMES, prior)[:, 0], atol=1e-5)
 
 
-def test_each_leaves_out_its_fold():
+def test_each_regression_leaves_out_its_fold():
     prior, folds = Prior(0.1, 0.1), np.arange(len(OUTCOMES)) % 3
     several = Regressions(PRESENCE, OUTCOMES, folds, PARENTS, np.ones(COLUMNS), 4)
     found = several.solve(prior, several.start(), tolerance=1e-13)
@@ -95,8 +95,8 @@ def test_each_leaves_out_its_fold():
 
 
 @pytest.mark.parametrize("deaths", [0, 3])
-def test_a_rare_code_leans_on_its_category(deaths):
-    """Category 1 has ten common codes, half of whose admissions die, and one that was seen three times."""
+def test_a_rare_code_borrows_from_its_category(deaths):
+    """Category 1 has ten frequent codes, with a mortality of one half, and one code that occurs three times."""
     lists = [[1, 10 + code] for code in range(10) for _ in range(40)] + [[1, 3]] * 3 + [[4]] * 1000
     died = [1.0, 0.0] * 200 + [1.0] * deaths + [0.0] * (3 - deaths) + [1.0] * 20 + [0.0] * 980
     tokens = Tokens(np.concatenate(lists).astype(np.int32), np.cumsum([0, *map(len, lists)]))
@@ -106,14 +106,14 @@ def test_a_rare_code_leans_on_its_category(deaths):
     )
     weights = several.solve(Prior(0.0, 0.3), several.start(), tolerance=1e-12)[:, 0, 0]
     category, common, rare = weights[1], weights[1] + weights[10], weights[1] + weights[3]
-    raw = np.log((deaths + 0.5) / (3.5 - deaths)) - weights[0]  # what three admissions alone would say
-    assert category > 1.5  # it speaks for its codes
+    raw = np.log((deaths + 0.5) / (3.5 - deaths)) - weights[0]  # the estimate from three admissions alone
+    assert category > 1.5  # its codes borrow from it
     assert abs(rare - common) < 0.35 * abs(raw - common)
     assert (rare > category) == (deaths == 3)
 
 
-def test_beside_an_offset_the_difference_is_what_is_penalised():
-    """With the weights of another table as offset, firm priors leave them and loose ones forget them."""
+def test_with_an_offset_the_difference_is_penalised():
+    """With another table as offset, a small prior variance keeps it and a large one overrides it."""
     other = np.random.default_rng(5).normal(size=(COLUMNS, 2))
     other[0] = 0
     several = Regressions(PRESENCE, OUTCOMES, np.ones(len(OUTCOMES), int), PARENTS, np.ones(COLUMNS), 1)
@@ -126,7 +126,7 @@ def test_beside_an_offset_the_difference_is_what_is_penalised():
     np.testing.assert_allclose(loose[1:] + other[1:], scratch[1:], atol=0.05)
 
 
-def test_weighted_regressions_are_scikit_learns_and_those_of_repeated_admissions():
+def test_weighted_regressions_equal_scikit_learns_and_repeated_admissions():
     rng, prior = np.random.default_rng(1), Prior(0.0, 0.3)
     times = rng.integers(0, 4, len(OUTCOMES))
     folds = np.arange(len(OUTCOMES)) % 2

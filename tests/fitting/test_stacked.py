@@ -33,7 +33,7 @@ OBJECTIVES = {
 
 
 def ablation(model: str, objective: str) -> PaperConfig:
-    """An encoder, by the name of its pooling or its own, and what it is after."""
+    """Return the config of an encoder (by its pooling or its name) and an objective."""
     options = {"name": model} if model == "set_transformer" else {"pooling": model}
     return PaperConfig(
         encoder=EncoderConfig(width=16, **options),
@@ -52,11 +52,11 @@ def ablation(model: str, objective: str) -> PaperConfig:
         pytest.param("set_transformer", "bce", marks=pytest.mark.slow),
     ],
 )
-def test_stacked_fits_equal_fits_on_their_own(model, objective, float64):
-    """In float64 only the algebra is left to differ."""
+def test_stacked_fits_equal_single_fits(model, objective, float64):
+    """Compared in float64, so that rounding hardly matters."""
     train, valid, config, seeds = random_split(140, 1), random_split(60, 2), ablation(model, objective), (11, 101)
     if model == "set_transformer":
-        # Equal admissions are rounded alike by one code, not by the other; a median of nonzero differences counts that.
+        # Equal admissions may get scores that differ by rounding, which counts in a median of nonzero differences.
         config = replace(config, bandwidth=BandwidthConfig(floor=1.5))
     together = fit_seeds(train, valid, config=config, seeds=seeds, stack=True)
     for one, seed in zip(together, seeds, strict=True):
@@ -98,7 +98,7 @@ def same(one: Fit, two: Fit) -> None:
     assert replace(one, state={}) == replace(two, state={})
 
 
-def test_steps_laid_out_and_scored_a_few_at_a_time_are_the_same_steps(monkeypatch, float64):
+def test_results_do_not_depend_on_how_many_steps_are_laid_out_at_once(monkeypatch, float64):
     whole = many()
     monkeypatch.setattr(stacked, "AHEAD", 12)  # two for each of the six fits
     monkeypatch.setattr(stacked_models, "SCORED", 300)
@@ -111,7 +111,7 @@ class Stop(Exception):
     pass
 
 
-def test_interrupted_stacked_fits_go_on_where_they_stopped(monkeypatch, tmp_path):
+def test_interrupted_stacked_fits_continue(monkeypatch, tmp_path):
     monkeypatch.setattr(stacked.Stacked, "checkpoint_interval", 0)
     told = []
 
@@ -123,7 +123,7 @@ def test_interrupted_stacked_fits_go_on_where_they_stopped(monkeypatch, tmp_path
     for _ in range(3):
         with pytest.raises(Stop):
             many(checkpoint=tmp_path / "fit.checkpoint", on_event=tell)
-    for _ in range(2):  # the second time all is done already
+    for _ in range(2):  # the second time everything is finished
         for one, other in zip(many(checkpoint=tmp_path / "fit.checkpoint", on_event=tell), many()):
             same(one, other)
     assert told == [("stage 1", 1), ("stage 1", 2), ("stage 2", 1), ("stage 2", 2)]
@@ -131,21 +131,21 @@ def test_interrupted_stacked_fits_go_on_where_they_stopped(monkeypatch, tmp_path
         many(checkpoint=tmp_path / "fit.checkpoint", seeds=(11,))
 
 
-def test_an_index_is_fitted_by_stacks_where_that_pays(monkeypatch, tmp_path):
-    """On a GPU, that is; the same code on the processor gives the index that is fitted one by one, up to rounding."""
+def test_an_index_is_fitted_by_stacked_models_where_that_is_faster(monkeypatch, tmp_path):
+    """That is on a GPU. The same code on the CPU gives the index that is fitted one by one, up to rounding."""
     cohort, score = toy_cohort(400), []
     for kinds in ((), ("cpu",)):
         monkeypatch.setattr(stacked, "STACKED_DEVICES", kinds)
         events = []
         index = MLCI(config=SHORT, outcomes=["mortality", "long_stay"])
         score.append(index.fit(cohort, checkpoint=tmp_path / "fit", on_event=events.append).score(cohort))
-        assert len(events) == (4 if kinds else 6)  # the two fits of Stage 1 side by side, or one after the other
+        assert len(events) == (4 if kinds else 6)  # the two fits of Stage 1 at once, or one after the other
         (tmp_path / "fit").unlink()
     # A shift of all scores changes nothing, so rounding alone moves the last bias.
     np.testing.assert_allclose(*(each - each.mean() for each in score), atol=1e-4)
 
 
-def test_fits_that_cannot_be_stacked_are_told():
+def test_fits_that_cannot_be_stacked_are_refused():
     large = replace(SHORT, optimiser=replace(SHORT.optimiser, batch=5000))
     other = replace(SHORT, encoder=EncoderConfig(name="bag_mlp"))
     for config in (large, other):
@@ -153,12 +153,12 @@ def test_fits_that_cannot_be_stacked_are_told():
             many(config)
 
 
-def test_fits_that_diverge_are_told():
+def test_stacked_divergence_is_reported():
     with pytest.raises(InputError, match="no longer finite after epoch 1; lower"):
         many(replace(SHORT, optimiser=replace(SHORT.optimiser, learning_rate=1e30)))
 
 
-def test_too_little_memory_is_one_sentence(monkeypatch):
+def test_too_little_memory_is_reported_in_one_sentence(monkeypatch):
     def run(*_, **__):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. TriedPrior to allocate 20.00 GiB.")
 
@@ -193,7 +193,7 @@ TRAIN, VALID = random_split(320, 1), random_split(90, 2)
 
 
 def both_ways(split: Split, rows: list[np.ndarray], loss=entropy, dropout: float = 0.0, steps: int = 1) -> list[list]:
-    """The weights, and after each epoch the losses and the scores of a split, one by one and at once."""
+    """Return weights, and losses and scores after each epoch, trained one by one and at once."""
     schedule = Schedule(64, 0.01, 0.01, cycle=3, steps=steps, token_dropout=0.2)
     seeds, outputs = [(7, number) for number in range(len(rows))], split.outcomes.shape[1]
 
@@ -225,18 +225,18 @@ def alike(alone: list, together: list) -> None:
             np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-8)
 
 
-def test_at_once_is_one_by_one(float64):
-    """With other numbers of admissions, hence of steps and, of the last, of admissions in a batch."""
+def test_encoders_trained_at_once_equal_those_trained_one_by_one(float64):
+    """With different numbers of admissions, so of steps, and for the last one of admissions in a batch."""
     alike(*both_ways(TRAIN, [np.arange(320), np.arange(2, 250), np.arange(0, 320, 2), np.arange(100)], steps=2))
 
 
-def test_one_of_one_outcome_with_dropout_is_that_alone(float64):
-    """Full batches draw the same units."""
+def test_a_single_stacked_encoder_with_dropout_equals_one_trained_alone(float64):
+    """With full batches, the dropout masks are the same."""
     wanted = np.random.default_rng(1).normal(size=(320, 1)).astype(np.float32)
     alike(*both_ways(replace(TRAIN, outcomes=wanted, names=("score",)), [np.arange(320)], squares, dropout=0.4))
 
 
-def test_dropout_is_for_training_alone(float64):
+def test_dropout_applies_in_training_alone(float64):
     models = [new_encoder(SMALL, 40, (1, number), CPU, spread=0.3, outputs=3, dropout=0.4) for number in range(2)]
     stack, data = stacked_models.build(models, 6), Resident.of(VALID, CPU)
     layout = EpochSteps.of(data, torch.arange(90).repeat(2, 1), 90, 40, lambda outcomes: (outcomes,))
@@ -246,12 +246,12 @@ def test_dropout_is_for_training_alone(float64):
     torch.manual_seed(1)
     first, second = (stack.scores(*(part[0] for part in layout.parts[:3])).detach().numpy() for _ in range(2))
     for other in (second, expected):
-        assert (first != other).mean() > 0.9  # not where both drop the same, or nothing that matters
+        assert (first != other).mean() > 0.9  # except where both masks are the same
 
 
 @pytest.mark.parametrize("cycle", [3, None])
-def test_steps_are_those_of_torch(cycle, float64):
-    """All steps of two schedules, of which the shorter has one step less in each epoch; two runs of each epoch."""
+def test_stacked_steps_equal_torchs(cycle, float64):
+    """All steps of two models, one of which has a step less in each epoch; each epoch in two runs."""
     schedule, counts, rng = Schedule(64, 0.01, weight_decay=0.3, cycle=cycle), (4, 3), torch.Generator().manual_seed(1)
     start, gradients = torch.randn(2, 3, 5, generator=rng), torch.randn(3, 4, 2, 3, 5, generator=rng)
     weight = start.clone().requires_grad_()
@@ -273,7 +273,7 @@ def test_steps_are_those_of_torch(cycle, float64):
         np.testing.assert_allclose(weight[model].detach(), other, rtol=1e-12)
 
 
-def test_thinned_admissions_keep_their_order_and_outcomes():
+def test_token_dropout_keeps_the_order_and_the_outcomes():
     data, rows = Resident.of(VALID, CPU), torch.tensor([5, 2, 2])
     counts = VALID.tokens.counts[rows.numpy()]
     kept = torch.arange(int(counts.sum())) % 2 == 0
@@ -286,8 +286,8 @@ def test_thinned_admissions_keep_their_order_and_outcomes():
 
 
 @pytest.mark.parametrize("kernel", ["energy", "rbf"])
-def test_a_perceptron_by_recorded_steps_is_that_step_by_step(kernel, float64):
-    """Batches of unequal size are filled by an admission that counts nothing."""
+def test_a_perceptron_equals_one_trained_step_by_step(kernel, float64):
+    """Batches of unequal size are filled by an admission without outcomes."""
     rng = np.random.default_rng(3)
     numbers, outcomes = torch.from_numpy(rng.normal(size=(205, 3))), (rng.random((205, 2)) < 0.3).astype(np.float64)
     schedule, states = Schedule(100, 0.02, cycle=3, even=True), []
@@ -307,8 +307,8 @@ def test_a_perceptron_by_recorded_steps_is_that_step_by_step(kernel, float64):
         np.testing.assert_allclose(found, states[1][name], atol=1e-9)
 
 
-def test_what_another_fit_left_is_not_put_away_while_a_step_is_recorded():
-    """An engine that is let go is gone at once, with its graph, and no garbage is collected in the block."""
+def test_no_garbage_is_collected_while_a_step_is_recorded():
+    """An engine without references is freed at once, with its graph; in the block, garbage collection is off."""
     gc.collect()
     with stacked.uncollected():
         assert not gc.isenabled()

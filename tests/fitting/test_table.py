@@ -1,4 +1,4 @@
-"""The recipe `table` on a small made-up hospital: what it keeps, that it goes on after a stop, and what it refuses."""
+"""The recipe `table` on a small synthetic hospital."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ TRUE = np.random.default_rng(99).normal(size=(SIZE, 2)) @ [[1, 0.6], [0, 0.8]]
 
 
 def hospital(seed: int, n: int) -> Split:
-    """Two outcomes with shared and own causes; half of those who die have no length of stay; two stays a patient."""
+    """Return a split with two related outcomes; half of the deaths have no length of stay; two stays per patient."""
     rng = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(rng.poisson(5, n))])
     ids = rng.integers(2, SIZE, offsets[-1]).astype(np.int32)
@@ -49,7 +49,7 @@ def log_odds(state: dict[str, np.ndarray], split: Split) -> np.ndarray:
     return Presence.of(split.tokens, SIZE).times(state["weights"]) + state["intercepts"]
 
 
-def test_the_score_and_the_risks_order_new_patients(fitted):
+def test_the_score_and_the_risks_discriminate_in_new_patients(fitted):
     state = fitted.state
     logits = log_odds(state, VALID)
     score = Curves(state["knots"], state["heights"])(logits)
@@ -62,13 +62,13 @@ def test_the_score_and_the_risks_order_new_patients(fitted):
     np.testing.assert_allclose([fitted.out_of_fold.mean(), fitted.out_of_fold.std()], [0, 1], atol=1e-9)
 
 
-def test_risks_are_calibrated_on_patients_left_out_and_never_certain(fitted):
+def test_risks_are_calibrated_out_of_fold_and_never_0_or_1(fitted):
     risk = expit(fitted.state["calibration"][:, 0] + fitted.state["calibration"][:, 1] * log_odds(fitted.state, VALID))
     assert 0 < risk.min() < risk.max() < 1
     assert abs(risk[:, 0].mean() - VALID.outcomes[:, 0].mean()) < 0.03
 
 
-def test_the_same_seed_gives_the_same_bits_and_a_stopped_fit_goes_on(fitted, tmp_path):
+def test_the_same_seed_gives_the_same_result_and_an_interrupted_fit_continues(fitted, tmp_path):
     class Stop(Exception):
         pass
 
@@ -90,7 +90,7 @@ def test_the_same_seed_gives_the_same_bits_and_a_stopped_fit_goes_on(fitted, tmp
         table.fit(TRAIN, VALID, config=TableConfig(), seed=4, parents=PARENTS, checkpoint=tmp_path / "c")
 
 
-def test_penalties_are_the_best_of_those_tried_or_as_given(fitted):
+def test_penalties_are_the_best_tried_or_as_configured(fitted):
     record = fitted.record
     assert record.kept.unexplained == min(each.unexplained for each in record.tried)
     assert len({(each.common, each.own) for each in record.tried}) == len(record.tried) > 5
@@ -102,7 +102,7 @@ def test_penalties_are_the_best_of_those_tried_or_as_given(fitted):
     assert len(shown.tables[1].rows) == len(record.tried)
 
 
-def test_the_firmest_pair_has_least_of_an_outcomes_own_within_a_standard_error(fitted):
+def test_firm_takes_the_least_specific_variance_within_a_standard_error(fitted):
     config = TableConfig(penalty=PenaltyConfig(folds=4, firm=True))
     record = table.fit(replace(TRAIN, clusters=np.arange(1500) % 4), VALID, config=config, seed=3).record
     best = min(record.tried, key=lambda each: each.unexplained)
@@ -112,7 +112,7 @@ def test_the_firmest_pair_has_least_of_an_outcomes_own_within_a_standard_error(f
     firmer = [each for each in record.tried if each.own < record.kept.own]
     assert firmer
     assert all(each.unexplained > best.unexplained + best.error for each in firmer)
-    assert f"the firmest within a standard error, {best.error:.1%}, of the best" in record.shown().summary
+    assert f"within one standard error, {best.error:.1%}, of the best" in record.shown().summary
 
 
 def test_importance_moves_the_score_towards_an_outcome(fitted):
@@ -154,8 +154,8 @@ def test_importance_of_no_outcome_is_refused():
         TableConfig(tokens=TableTokenConfig(primary=True), copies=True)
 
 
-def test_copies_tell_what_a_code_says_alone():
-    """Token 2 does no harm, its companion 3 does; where the companion is cut off, the first speaks for it."""
+def test_copies_teach_what_a_category_means_alone():
+    """Token 3 raises the risk and always comes with token 2, which is all that shortened lists keep of them."""
     rng = np.random.default_rng(4)
     first, second = rng.random(1500) < 0.5, rng.random(1500) < 0.8
     lists = [[2, 3] if a and b else [2] if a else [4] for a, b in zip(first, second)]
@@ -171,8 +171,8 @@ def test_copies_tell_what_a_code_says_alone():
     assert (gained[2] - gained[4] > 0.1).all()
 
 
-def test_a_further_code_does_no_good_for_copies():
-    """Every code does harm, and the copies, with the same outcomes and fewer codes, do not make it look otherwise."""
+def test_copies_do_not_make_further_codes_look_protective():
+    """Every code raises the risk, although copies have the same outcomes with fewer codes."""
     rng = np.random.default_rng(5)
     many = rng.integers(1, 9, 1500)
     ids = np.concatenate([rng.choice(np.arange(2, 30), count, replace=False) for count in many]).astype(np.int32)
@@ -180,12 +180,12 @@ def test_a_further_code_does_no_good_for_copies():
     split = Split(Tokens(ids, np.concatenate([[0], many.cumsum()])), outcomes, NAMES, 30)
     config = TableConfig(penalty=PenaltyConfig(0.001, 0.001), copies=True)
     weights = table.fit(split, split, config=config, seed=3, parents=np.zeros(30, int)).state["weights"]
-    assert weights[2:].mean() > 0.08  # drawn towards their mean, which is free
+    assert weights[2:].mean() > 0.08  # shrunk towards their mean, which is free
 
 
 @pytest.mark.slow
 def test_fit_and_score_never_import_torch(tmp_path):
-    """In a process of its own, whose imports nobody else made."""
+    """In a separate process, with its own imports."""
     code = f"""
 import sys
 from mlci.cli import cli
@@ -200,8 +200,8 @@ assert "torch" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
-def test_weights_are_found_by_one_thread_of_blas(monkeypatch):
-    """So that their last digits do not depend on the machine's cores: from 10,000 admissions on they would."""
+def test_the_solver_uses_one_blas_thread(monkeypatch):
+    """Else the last digits would depend on the number of cores from 10,000 admissions on."""
     seen = record_blas_threads(monkeypatch, table, "choose_prior")
     with threadpool_limits(2, user_api="blas"):
         table.fit(hospital(4, 100), VALID, config=TableConfig(), seed=3, parents=PARENTS)
@@ -209,7 +209,7 @@ def test_weights_are_found_by_one_thread_of_blas(monkeypatch):
 
 
 @pytest.mark.parametrize("known", [(0, 1), (1, 0), (0, np.nan)], ids=["has it", "has it not", "knows it"])
-def test_an_outcome_that_one_fold_alone_has_is_refused(known):
+def test_an_outcome_of_a_single_fold_is_refused(known):
     outcomes = TRAIN.outcomes.copy()
     outcomes[:, 0] = np.nan if np.isnan(known[1]) else known[0]
     outcomes[:2, 0] = (0, 1) if np.isnan(known[1]) else known[1]
@@ -217,8 +217,8 @@ def test_an_outcome_that_one_fold_alone_has_is_refused(known):
         table.fit(replace(TRAIN, outcomes=outcomes), VALID, config=TableConfig(), seed=3, parents=PARENTS)
 
 
-def test_a_sample_that_misses_a_rare_outcome_is_not_taken(monkeypatch):
-    """Penalties are chosen on every so many admissions, of which none may have it."""
+def test_a_sample_that_misses_a_rare_outcome_is_replaced_by_all_admissions(monkeypatch):
+    """Penalties are chosen on every k-th admission, none of which may have the outcome."""
     outcomes = TRAIN.outcomes.copy()
     outcomes[:, 0] = 0
     outcomes[1::150, 0] = 1

@@ -6,7 +6,7 @@ from mlci.fitting._waking import wake
 
 
 class Driver:
-    """Hears what is asked of it; it has one GPU."""
+    """A driver with one GPU that records its calls."""
 
     def __init__(self) -> None:
         self.asked = []
@@ -31,14 +31,14 @@ class Driver:
         *(("cuda:7", ["init", "device 7"]), ("cuda:first", []), ("cpu", [])),
     ],
 )
-def test_a_gpu_has_its_context_before_torch_asks(device, asked, monkeypatch):
+def test_a_gpu_gets_its_context_before_torch_needs_it(device, asked, monkeypatch):
     driver = Driver()
     monkeypatch.setattr(ctypes, "CDLL", lambda name: driver)
     wake(device).join()
     assert driver.asked == asked
 
 
-def test_a_machine_without_a_driver_is_left_alone(monkeypatch):
+def test_a_machine_without_a_driver_is_ignored(monkeypatch):
     def missing(name: str):
         raise OSError(f"{name}: cannot open shared object file")
 

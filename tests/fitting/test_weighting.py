@@ -10,7 +10,7 @@ from mlci.fitting._weighting import stage2_weights
 
 
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=6))
-def test_weights_are_the_papers(strengths):
+def test_weights_follow_the_papers_formula(strengths):
     weights = stage2_weights(strengths, WeightConfig())
     top = max(*strengths, 0.02)
     raw = [min(max((top / max(h, 0.02)) ** 0.25, 1 / 3), 3) for h in strengths]

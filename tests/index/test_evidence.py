@@ -5,7 +5,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from mlci.index import _model_of_fit
-from mlci.index._evidence import ENOUGH, Evidence, halved
+from mlci.index._evidence import MIN_ADMISSIONS, Evidence, halved
 from mlci.index.learning import FitSettings, learn
 from mlci.judging import theory
 from mlci.measures.discrimination import calibration
@@ -63,7 +63,7 @@ def test_cross_fitted_scores_take_all_admissions():
 
 
 def test_a_small_validation_split_and_a_rare_outcome_are_reported():
-    few = evidence(valid=ENOUGH - 1)
+    few = evidence(valid=MIN_ADMISSIONS - 1)
     assert few.words.endswith("which it was learned from")
     assert few.in_sample() == NAMES
     rare = evidence()

@@ -26,7 +26,7 @@ def judged(draw, low=3, high=60):
 
 
 def cases(n, seed=0):
-    """Shapes a score can have: dense, tied, integer, heavy-tailed, clustered far apart, nearly constant."""
+    """Return scores of many shapes: dense, tied, integer, heavy-tailed, far clusters, nearly constant."""
     rng = np.random.default_rng(seed)
     normal = rng.normal(size=n)
     return {
@@ -110,7 +110,7 @@ def test_equals_the_definition_on_anything(judged, kernel, sigma):
 
 @laws
 @given(judged(), st.sampled_from(KERNELS), st.integers(-40, 40), st.sampled_from([-1, 1]))
-def test_bounded_and_blind_to_sign_shift_class_names_and_order(judged, kernel, shift, sign):
+def test_is_bounded_and_invariant_to_sign_shift_class_labels_and_order(judged, kernel, shift, sign):
     score, y = judged
     score = np.round(score * 64) / 64  # so that the shift is exact
     value = nhsic(score, y, kernel=kernel, sigma=1.5)
@@ -145,8 +145,8 @@ def test_distance_correlation_equals_dcor_at_size():
     assert distance_correlation(score, y) == pytest.approx(oracles.dcor.distance_correlation(score, y), rel=1e-12)
 
 
-def test_distance_correlation_keeps_its_digits_at_size():
-    """Against the textbook's double centring in 80-bit numbers; running sums of a centred profile would drift."""
+def test_distance_correlation_is_accurate_for_many_admissions():
+    """Against double centring in 80-bit numbers; running sums of a centred profile would accumulate errors."""
     rng = np.random.default_rng(0)
     score = np.sort(rng.normal(size=100_000))
     y = (rng.random(100_000) < 1 / (1 + np.exp(3 - score))).astype(float)
@@ -196,7 +196,7 @@ def test_quadratic_forms_equal_the_definition(judged, kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_conventions_of_the_paper(kernel):
+def test_degenerate_cases_follow_the_paper(kernel):
     assert nhsic([1.0, 2.0], [0, 1], kernel=kernel) == 0  # fewer than three
     assert nhsic([1.0], [0], kernel=kernel) == 0
     assert nhsic([1.0, 2.0, 3.0, 4.0], [0, 1, None, None], kernel=kernel) == 0  # fewer than three valid
@@ -224,8 +224,8 @@ def test_floor_is_the_least_norm():
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("unit", [1e300, 1e-300, 1e-4])
-def test_figures_do_not_depend_on_the_unit(kernel, unit):
-    """Without a given sigma. The small numbers are those where K − 1 has no digits left in the plain formula."""
+def test_results_do_not_depend_on_the_unit(kernel, unit):
+    """With the default sigma. At the small units, the plain formula of K − 1 loses all digits."""
     rng = np.random.default_rng(5)
     score, y = rng.normal(size=500), (rng.random(500) < 0.3).astype(float)
     assert nhsic(score * unit, y, kernel=kernel) == pytest.approx(nhsic(score, y, kernel=kernel), rel=1e-9)
@@ -235,11 +235,11 @@ def test_figures_do_not_depend_on_the_unit(kernel, unit):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("sigma", [1e-300, 1.0, 1e300])
 @pytest.mark.parametrize("score", [[-1.7e308, 0, 1.7e308, 5e-324], [5e-324, 1e-323, 0, 0], [1e300, 1e-300, 1, 2]])
-def test_extreme_numbers_give_numbers(kernel, sigma, score):
+def test_extreme_numbers_give_finite_results(kernel, sigma, score):
     assert 0 <= nhsic(score, [0, 1, 1, 0], kernel=kernel, sigma=sigma) <= 1
 
 
-def test_a_nearly_flat_kernel_keeps_its_digits():
+def test_a_nearly_flat_kernel_is_accurate():
     """For sigma far beyond the range nHSIC tends to the squared correlation."""
     rng = np.random.default_rng(6)
     score, y = rng.normal(size=3000), (rng.random(3000) < 0.3).astype(float)
@@ -280,7 +280,7 @@ def test_bandwidth_on_anything(values):
 
 
 @pytest.mark.parametrize("many", [list, np.array, pd.Series, pl.Series, lambda x: pd.Series(x, dtype="Float64")])
-def test_accepts_what_holds_numbers(many):
+def test_accepts_any_container_of_numbers(many):
     assert nhsic(many([0.0, 1.0, 2.0, 5.0]), many([0.0, 1.0, 0.0, 1.0]), sigma=1.0) == pytest.approx(
         oracles.nhsic([0.0, 1.0, 2.0, 5.0], np.array([0.0, 1, 0, 1]))
     )
@@ -332,7 +332,7 @@ def test_the_unit_of_a_score_changes_no_figure(scale):
         assert measure(score * scale, y) == pytest.approx(measure(score, y), rel=1e-9)
 
 
-def test_what_is_masked_is_not_known():
+def test_masked_values_are_missing():
     y = np.ma.masked_array([0, 1, 7, 1, 0, 1], mask=[0, 0, 1, 0, 0, 0])
     score = np.arange(6.0)
     assert distance_correlation(score, y) == distance_correlation(score, [0, 1, None, 1, 0, 1])
@@ -340,8 +340,8 @@ def test_what_is_masked_is_not_known():
         distance_correlation(np.ma.masked_array(score, mask=y.mask), [0, 1, 0, 1, 0, 1])
 
 
-def test_whole_numbers_far_from_zero_keep_every_digit():
-    """Scores as int64 around 1e12 (seconds, cents): their differences are exact, and so is what rests on them."""
+def test_large_integers_are_exact():
+    """Scores as int64 around 1e12 (seconds, cents): their differences are exact, and so are the results."""
     rng = np.random.default_rng(0)
     score, y = rng.integers(0, 5, 2000), rng.random(2000) < 0.3
     far, near = np.int64(10**12) + score, score.astype(float)

@@ -1,4 +1,4 @@
-"""Clusters, strata and weights: the textbook's variances, and resamples that have them."""
+"""Clusters, strata and weights: textbook variances, and resamples with the same variance."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ WEIGHTS = 1.0 + np.arange(30) % 5
 Y = np.random.default_rng(3).normal(size=30) + STRATA
 
 
-def test_patients_who_are_not_known_stand_for_themselves():
+def test_unknown_patients_count_as_separate_patients():
     apart = numbered(np.array([5.0, np.nan, 3.0, np.nan, 5.0]))
     assert apart.tolist() == [1, 2, 0, 3, 1]
     assert numbered(np.array(["b", None, "a", None], dtype=object)).tolist() == [1, 2, 0, 3]
@@ -22,7 +22,7 @@ def test_patients_who_are_not_known_stand_for_themselves():
 
 
 def by_hand(moved):
-    """The variance of a total over clusters drawn with replacement within strata, as `svytotal` of R has it."""
+    """Return the variance of a total over clusters drawn with replacement within strata, as R's `svytotal`."""
     found = 0.0
     for stratum in np.unique(STRATA):
         totals = [moved[cluster == CLUSTERS].sum() for cluster in np.unique(CLUSTERS[stratum == STRATA])]
@@ -30,7 +30,7 @@ def by_hand(moved):
     return found
 
 
-def test_the_variance_is_the_textbooks_and_resamples_have_it():
+def test_the_variance_equals_the_textbooks_and_that_of_resamples():
     design = Design.of(CLUSTERS, weights=WEIGHTS, strata=STRATA)
     centre = np.average(Y, weights=WEIGHTS)
     moved = WEIGHTS * (Y - centre) / WEIGHTS.sum()  # linearised weighted mean
@@ -40,7 +40,7 @@ def test_the_variance_is_the_textbooks_and_resamples_have_it():
     assert drawn.var() == pytest.approx(by_hand(moved), rel=0.15)  # 6,000 draws, and the ratio's own curvature
 
 
-def test_without_strata_and_weights_a_design_is_its_patients():
+def test_without_strata_and_weights_a_design_equals_its_patients():
     patients = np.random.default_rng(0).integers(9, size=30)
     plain, designed = (bootstrap([mean(Y)], who, resamples=20, seed=4) for who in (patients, Design.of(patients)))
     assert (plain[0] == designed[0]).all()
@@ -48,7 +48,7 @@ def test_without_strata_and_weights_a_design_is_its_patients():
     assert Design.of(CLUSTERS, strata=STRATA).degrees == 11 - 3
 
 
-def test_a_part_of_a_sample_takes_lonely_clusters_together():
+def test_strata_left_with_one_cluster_are_merged():
     part = Design.of(CLUSTERS, weights=WEIGHTS, strata=STRATA).take(np.isin(CLUSTERS, [0, 1, 10, 20]))
     assert part.clusters == 4
     assert part.stratum.tolist() == [0] * 6 + [1] * 6
@@ -68,6 +68,6 @@ def test_a_part_of_a_sample_takes_lonely_clusters_together():
         ({"strata": [0, 1, 1]}, "a cluster is in two"),
     ],
 )
-def test_what_makes_no_design_is_refused(options, message):
+def test_invalid_designs_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         Design.of(["a", "a", "b"], **options)

@@ -52,7 +52,7 @@ def test_area_and_influences_are_delongs_placements(kind):
     assert (ordered[1] == influence).all()
 
 
-def test_rank_twin_sees_the_order_alone():
+def test_the_rank_version_depends_on_the_order_alone():
     rng = np.random.default_rng(1)
     score, y = np.round(rng.normal(size=300), 1), (rng.random(300) < 0.3).astype(float)
     value = rank_distance_correlation(score, y)
@@ -67,7 +67,7 @@ def test_calibration_line_equals_logistic_regression(judged):
     intercept, slope = calibration_line(risk, y)
     assert intercept == pytest.approx(fitted.intercept_[0], abs=1e-5)
     assert slope == pytest.approx(fitted.coef_[0, 0], abs=1e-5)
-    # With slope 1 the intercept makes the expected number of cases that observed.
+    # With slope 1, the intercept makes the expected number of cases equal the observed one.
     large = calibration(risk, y).intercept
     assert np.sum(1 / (1 + np.exp(-(large + x)))) == pytest.approx(y.sum(), rel=1e-9)
 
@@ -91,7 +91,7 @@ def test_a_true_risk_is_calibrated():
     assert found.deviance == pytest.approx(0.1, abs=0.1)
 
 
-def test_shares_of_what_the_bare_rate_leaves(judged):
+def test_skills_are_relative_to_the_rate_alone(judged):
     risk, y = judged
     found, rate = calibration(risk, y), y.mean()
     likelihood = np.sum(np.where(y == 1, np.log(risk), np.log1p(-risk)))

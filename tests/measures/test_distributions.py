@@ -1,4 +1,4 @@
-"""Distributions, root and rising line against SciPy's and scikit-learn's."""
+"""Distributions, root and isotonic regression against SciPy and scikit-learn."""
 
 import numpy as np
 import pytest
@@ -22,14 +22,14 @@ SHARES = (0.5, 0.6, 0.9, 0.95, 0.975, 0.995, 0.99999)
 PLACES = (0.0, 1e-9, 0.1, 1.0, 2.0, 5.0, 20.0, 300.0)
 
 
-def test_the_normal_distribution_is_scipys():
+def test_the_normal_distribution_equals_scipys():
     shares = (0.0, 1e-12, 0.3, *SHARES, 1.0)
     assert [normal_quantile(share) for share in shares] == pytest.approx(special.ndtri(shares), rel=1e-12)
     assert [normal_share(place) for place in (-9, 0, 0.1, 3)] == pytest.approx(special.ndtr([-9, 0, 0.1, 3]), rel=1e-12)
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 10, 29.5, 99, 101, 50_000, 10**7])
-def test_students_distribution_is_scipys(degrees):
+def test_students_distribution_equals_scipys(degrees):
     for share in SHARES:
         assert student_quantile(degrees, share) == pytest.approx(special.stdtrit(degrees, share), rel=1e-9, abs=1e-12)
     for place in PLACES:
@@ -38,12 +38,12 @@ def test_students_distribution_is_scipys(degrees):
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 8, 31, 200])
-def test_the_chi_squared_tail_is_scipys(degrees):
+def test_the_chi_squared_tail_equals_scipys(degrees):
     for place in (*PLACES, 2000.0):
         assert chi_squared_tail(degrees, place) == pytest.approx(special.chdtrc(degrees, place), rel=1e-11, abs=1e-300)
 
 
-def test_digamma_of_counts_is_scipys():
+def test_digamma_of_counts_equals_scipys():
     counts = np.arange(1, 100_000)
     assert digamma(counts) == pytest.approx(special.digamma(counts), rel=1e-13, abs=1e-13)
 
@@ -58,7 +58,7 @@ def test_digamma_of_counts_is_scipys():
         (lambda x: x - 4, 1.0, 4.0),
     ],
 )
-def test_a_root_is_scipys_in_as_few_looks(function, low, high):
+def test_a_root_equals_scipys_with_as_few_evaluations(function, low, high):
     looks = []
     found = root(lambda x: looks.append(x) or function(x), low, high)
     assert found == pytest.approx(optimize.brentq(function, low, high), abs=1e-11)
@@ -76,7 +76,7 @@ def test_a_function_without_a_root_between_the_ends_is_refused():
         min_size=1,
     )
 )
-def test_a_rising_line_is_scikit_learns(rows):
+def test_isotonic_regression_equals_scikit_learns(rows):
     values, weights = np.array(rows).T
     found = nondecreasing(values, weights)
     assert found == pytest.approx(
@@ -86,8 +86,8 @@ def test_a_rising_line_is_scikit_learns(rows):
 
 
 @pytest.mark.parametrize("last", [-1e9, 0.0, 4000.5, 1e9])
-def test_a_rising_line_that_ends_low_is_as_quick_as_any(last):
-    """Each round would join one more number, and there are thousands."""
+def test_isotonic_regression_is_fast_when_the_last_value_is_low(last):
+    """Pooling in rounds would take thousands of rounds, each of which joins one number."""
     values = np.append(np.arange(5000.0), last)
     found = nondecreasing(values, np.ones(5001))
     assert found == pytest.approx(optimize.isotonic_regression(values).x, rel=1e-12)

@@ -1,4 +1,4 @@
-"""The U-statistic equals that of `dcor`; the test rejects noise as often as it says, and patients are kept together."""
+"""The U-statistic equals that of `dcor`; the test holds its level, also with several admissions per patient."""
 
 import dcor
 import numpy as np
@@ -19,14 +19,14 @@ def test_equals_the_u_statistic_of_dcor(kind):
     assert corrected_distance_correlation(score, y) == pytest.approx(np.sqrt(max(expected, 0)), abs=1e-6)
 
 
-def test_nulls_are_left_out_and_what_says_nothing_is_0():
+def test_nulls_are_left_out_and_degenerate_input_gives_0():
     score, y = np.arange(10.0), np.array([0, 0, 0, 0, 1, 0, 1, 1, 1, np.nan])
     assert squared(score, y) == squared(score[:-1], y[:-1]) > 0
     assert squared(score, np.zeros(10)) == squared(np.ones(10), y) == squared([1, 2, 3], [0, 1, 0]) == 0
     assert np.isnan(independence(score, np.zeros(10)))
 
 
-def test_noise_has_no_bias_and_is_rejected_as_often_as_the_level_says():
+def test_noise_has_no_bias_and_the_test_holds_its_level():
     rng = np.random.default_rng(1)
     found, rejected = [], 0
     for _ in range(300):
@@ -48,9 +48,11 @@ def test_admissions_of_a_patient_are_permuted_together():
         together += independence(score, y, patients=patient, permutations=99, seed=seed) < 0.05
     assert alone > 15  # as if there were four times as many
     assert together <= 8
-    assert independence(score, score > 0.5, patients=patient, permutations=99) == 0.01  # the least that 99 can show
+    assert (
+        independence(score, score > 0.5, patients=patient, permutations=99) == 0.01
+    )  # the least p-value of 99 permutations
 
 
-def test_patients_who_are_not_known_stand_for_themselves():
+def test_unknown_patients_count_as_separate_patients():
     score, y = np.arange(40.0), np.repeat([0, 1], 20)
     assert independence(score, y, patients=[None] * 40) == independence(score, y, patients=range(40))

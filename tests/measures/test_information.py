@@ -11,7 +11,7 @@ from mlci.measures.information import contributions, mutual_information
 
 
 def peer(score, y, dtype=np.float64):
-    """As the paper: z-scored, k = min(5, n − 1), seed 12345."""
+    """Compute it as the paper does: z-scored, k = min(5, n − 1), seed 12345."""
     score = np.asarray(score, dtype)
     z = (score - score.mean()) / (score.std() + dtype(1e-8))
     found = mutual_info_classif(z[:, None], y.astype(int), n_neighbors=min(5, len(y) - 1), random_state=12345)
@@ -72,7 +72,7 @@ def test_estimate_is_the_mean_contribution(estimator):
     assert mutual_information(score, y, estimator=estimator) == pytest.approx(max(0, mean), abs=1e-12)
 
 
-def test_nears_the_truth():
+def test_converges_to_the_truth():
     """Two normals one standard deviation apart share 0.1133 nats with their class (by quadrature)."""
     grid = np.linspace(-9, 10, 20_001)
     p = [np.exp(-((grid - shift) ** 2) / 2) / np.sqrt(2 * np.pi) for shift in (0, 1)]
@@ -101,6 +101,6 @@ def test_bad_input_is_named():
 
 
 @pytest.mark.parametrize("neighbours", [0, -1, 2.5, "5"])
-def test_neighbours_are_counted_in_whole_numbers(neighbours):
+def test_the_number_of_neighbours_must_be_whole(neighbours):
     with pytest.raises(InputError, match="whole numbers from 1"):
         mutual_information([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], neighbours=neighbours)

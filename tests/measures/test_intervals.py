@@ -1,4 +1,4 @@
-"""Intervals hold the truth as often as they say: known answers here, many draws in `benchmarks/intervals.py`."""
+"""Intervals hold their level: known answers here, many draws in `benchmarks/intervals.py`."""
 
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -33,7 +33,7 @@ def areas(seed, cases, controls, apart):
     return area, discrimination.auroc_influence(score, y), y
 
 
-def test_auroc_is_covered_with_twenty_events():
+def test_the_auroc_interval_holds_its_level_with_twenty_events():
     truth = 0.9214  # P(normal + 2 > normal)
     held, by_delong = 0, 0
     for seed in range(300):
@@ -46,7 +46,7 @@ def test_auroc_is_covered_with_twenty_events():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("slope", "alike"), [(2.0, 0.0), (0.5, 1.0)], ids=["strong", "weak, several admissions"])
-def test_every_figure_is_covered_with_twenty_events(slope, alike):
+def test_every_interval_holds_its_level_with_twenty_events(slope, alike):
     """A small version of the simulation: 100 hospitals instead of 500."""
     spec = spec_from_file_location("coverage_simulation", Path(__file__).parents[2] / "benchmarks" / "intervals.py")
     simulation = sys.modules["coverage_simulation"] = module_from_spec(spec)
@@ -81,8 +81,8 @@ def test_dependence_reaches_0_for_noise_and_not_for_a_strong_score():
 
 
 @pytest.mark.parametrize("strength", [0.0, 1.0, 2.0, 4.0, 8.0])
-def test_dependence_of_a_normal_variable_is_covered_wherever_it_lies(strength):
-    """Where the square is that of a normal variable, the interval is the one of its mean."""
+def test_the_dependence_interval_holds_its_level_at_any_strength(strength):
+    """Where the square is that of a normal variable, the interval equals that of its mean."""
     rng, n, above, below = np.random.default_rng(3), 1000, 0, 0
     around = rng.normal(size=400)
     for _ in range(400):
@@ -103,8 +103,8 @@ def test_an_intercept_over_one_risk_for_all_has_wilsons_interval():
     assert np.isnan(shift(np.nan, np.zeros(9), 0).low)
 
 
-def test_the_intercept_of_true_risks_is_covered_with_twenty_events_and_not_too_often():
-    """Student's t with 19 degrees of freedom held it in 97 % of hospitals: its variance hardly has to be estimated."""
+def test_the_intercept_interval_is_neither_too_short_nor_too_long():
+    """Student's t with 19 degrees of freedom covered it in 97 % of hospitals, since its variance is nearly known."""
     rng, held = np.random.default_rng(5), []
     for _ in range(250):
         risk = expit(rng.normal(-4.6, 1.2, 1000))
@@ -123,7 +123,7 @@ def test_a_calibration_error_of_chance_reaches_0_and_a_real_one_does_not():
     assert 0.05 < real.low < np.sqrt(0.01 - 0.0004) < real.high < 0.15
 
 
-def test_fewer_events_reach_further():
+def test_fewer_events_give_wider_intervals():
     drawn = np.linspace(-1, 1, 200)
     few, many = (plain(0.0, drawn, Reach(events)) for events in (5, 500))
     assert few.high > many.high == pytest.approx(1.96 * drawn.std(), rel=0.01)

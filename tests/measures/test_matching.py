@@ -4,12 +4,12 @@ from mlci.measures.matching import LEVELS, matched
 
 
 def skewed(rng: np.random.Generator, rows: int) -> np.ndarray:
-    """A score with a long tail, and one value that a third of the admissions share."""
+    """Return a score with a long tail, and one value that a third of the admissions share."""
     score = np.exp(rng.normal(size=rows))
     return np.where((score > 0.6) & (score < 1.4), 1.0, score)
 
 
-def test_a_rule_that_spreads_otherwise_is_brought_to_the_other():
+def test_scores_are_matched_to_the_other_distribution():
     rng = np.random.default_rng(0)
     latent, others = rng.normal(size=400), rng.normal(size=4000)
     moved = matched(np.exp(others), np.exp(latent), np.exp(1.3 * latent - 0.2))
@@ -20,7 +20,7 @@ def test_a_rule_that_spreads_otherwise_is_brought_to_the_other():
     assert (np.argsort(moved, kind="stable") == np.argsort(others, kind="stable")).all()
 
 
-def test_equal_rules_change_nothing_and_shared_values_stay_shared():
+def test_equal_rules_change_nothing_and_ties_stay_ties():
     rng = np.random.default_rng(1)
     scores, few = skewed(rng, 3000), skewed(rng, 60)
     assert np.array_equal(matched(scores, few, few), scores)
@@ -29,7 +29,7 @@ def test_equal_rules_change_nothing_and_shared_values_stay_shared():
     assert len(np.unique(matched(scores, parts, few)[scores == 1])) == 1
 
 
-def test_few_admissions_move_little():
+def test_few_admissions_shift_scores_little():
     far = [matched(np.zeros(1), np.zeros(n), np.ones(n))[0] for n in (10, 1000)]
     assert far[0] == 0.5
     assert far[1] > 0.98

@@ -1,4 +1,4 @@
-"""Dependence of two numeric variables: equal to `dcor`, SciPy, definitions and binary forms; numbers of any size."""
+"""Dependence of two numeric variables against `dcor`, SciPy, definitions and the binary case."""
 
 import dcor
 import numpy as np
@@ -42,7 +42,7 @@ def test_a_binary_outcome_is_a_special_case():
     assert numeric_distance_correlation(NORMAL + y, y) == pytest.approx(distance_correlation(NORMAL + y, y), abs=1e-12)
 
 
-def test_whole_numbers_around_a_billion_keep_their_digits():
+def test_integers_around_a_billion_are_accurate():
     x = np.int64(10**12) + RNG.integers(0, 1000, 300)
     y = x + RNG.integers(0, 500, 300)
     small = numeric_distance_correlation(x - 10**12, y - 10**12)
@@ -50,7 +50,7 @@ def test_whole_numbers_around_a_billion_keep_their_digits():
     assert numeric_distance_correlation(x, y) == pytest.approx(small, abs=1e-12)
 
 
-def test_what_says_nothing_is_0_and_what_does_not_fit_is_said():
+def test_degenerate_input_gives_0_and_unequal_lengths_are_refused():
     assert numeric_distance_correlation(NORMAL, np.ones(400)) == 0
     assert numeric_independence(NORMAL, np.ones(400)) == (0.0, 1.0)
     with pytest.raises(InputError, match="y: has 3 numbers and x has 400"):
@@ -59,7 +59,7 @@ def test_what_says_nothing_is_0_and_what_does_not_fit_is_said():
 
 
 @pytest.mark.parametrize(("x", "y"), [(NORMAL, TIES), (TIES, NORMAL), (TIES, np.round(TIES / 2) + TIES[::-1])])
-def test_rank_measures_are_scipys_and_the_definition(x, y):
+def test_rank_measures_equal_scipys_and_the_definition(x, y):
     assert spearman(x, y)[0] == pytest.approx(spearmanr(x, y)[0])
     signs = np.sign(x[:, None] - x) * np.sign(y[:, None] - y)
     different = (y[:, None] != y).sum()
@@ -80,7 +80,7 @@ def test_concordance_with_an_outcome_of_two_classes_is_auroc_with_its_influence(
         np.testing.assert_allclose(influence, auroc_influence(TIES, y, weight=mass), atol=1e-12)
 
 
-def test_nhsic_is_the_definition_with_gaussian_kernels_of_both():
+def test_nhsic_equals_the_definition_with_two_gaussian_kernels():
     from mlci.measures.alignment import unit_bandwidth
 
     k, other = (centre(gram(values, sigma=unit_bandwidth(values))) for values in (NORMAL, TIES))

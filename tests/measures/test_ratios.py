@@ -1,4 +1,4 @@
-"""Ratios of observed to expected: intervals and limits against their definitions and published formulas."""
+"""Observed / expected ratios: intervals and limits against definitions and published formulas."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ EXPECTED = np.array(
 )
 
 
-def test_the_mid_p_interval_is_the_one_of_its_definition():
+def test_the_mid_p_interval_equals_its_definition():
     low, high = interval(OBSERVED, EXPECTED)
     for count, mean, wanted in ((OBSERVED, low * EXPECTED, 0.975), (OBSERVED, high * EXPECTED, 0.025)):
         found = poisson.cdf(count - 1, mean) + poisson.pmf(count, mean) / 2
@@ -56,7 +56,7 @@ def test_the_interval_lies_inside_byar_s_and_nears_it():
     assert high == pytest.approx(byar_high, rel=0.1)
 
 
-def test_the_interval_holds_the_truth_as_often_as_it_says():
+def test_the_interval_holds_its_level():
     counts = np.arange(80)
     low, high = interval(counts, np.full(80, 12.0))
     assert poisson.pmf(counts, 12.0) @ ((low <= 1) & (high >= 1)) == pytest.approx(0.95, abs=0.015)
@@ -87,13 +87,13 @@ def _by_the_book(method: str) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("method", ["additive", "shmi"])
-def test_overdispersion_is_that_of_funnelplotr(method):
+def test_overdispersion_equals_funnelplotrs(method):
     found = dispersion(OBSERVED, EXPECTED, method=method)
     assert (found.phi, found.tau2) == pytest.approx(_by_the_book(method), rel=1e-12)
     assert found.tau2 > 0
 
 
-def test_funnel_limits_are_those_of_funnelplotr():
+def test_funnel_limits_equal_funnelplotrs():
     for level, z in ((0.95, 1.959964), (0.998, 3.090232)):
         tail = (1 - level) / 2
         low, high = funnel(EXPECTED, Dispersion("none", 1, 0), level=level)
@@ -111,25 +111,25 @@ def test_funnel_limits_are_those_of_funnelplotr():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_group_on_the_limit_stands_as_many_errors_away(method):
+def test_a_group_on_the_limit_is_as_many_standard_errors_from_1(method):
     spread = Dispersion(method, 2.0, 0.02)
     _, high = funnel([50.0], spread, level=0.95)
     assert standing(50 * high, [50.0], spread) == pytest.approx(1.96, abs=0.2 if method == "none" else 1e-4)
 
 
-def test_groups_that_differ_by_chance_alone_are_given_no_room():
+def test_groups_that_differ_by_chance_alone_have_no_overdispersion():
     rng = np.random.default_rng(0)
     expected = rng.uniform(10, 200, 400)
     alike = dispersion(rng.poisson(expected), expected)
     assert alike.tau2 == 0
     assert not alike.found
     assert prior(rng.poisson(expected), expected).sd < 0.02
-    # Two groups cannot say what is usual.
+    # Two groups are too few to estimate it.
     assert not dispersion([1, 90], [30.0, 30.0]).found
 
 
 @pytest.mark.slow
-def test_the_prior_is_a_negative_binomial_model_s():
+def test_the_prior_maximises_the_negative_binomial_likelihood():
     from statsmodels.discrete.discrete_model import NegativeBinomial
 
     rng = np.random.default_rng(3)
@@ -142,7 +142,7 @@ def test_the_prior_is_a_negative_binomial_model_s():
     assert found.weight == pytest.approx(1 / (alpha * mean), rel=1e-2)
 
 
-def test_shrinkage_draws_small_groups_most():
+def test_shrinkage_is_strongest_for_small_groups():
     known = prior(OBSERVED, EXPECTED)
     ratio, low, high = shrunk(OBSERVED, EXPECTED, known)
     raw = OBSERVED / EXPECTED

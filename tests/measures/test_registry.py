@@ -1,4 +1,4 @@
-"""Every registered metric has words, a function, and a resampler that draws it."""
+"""Every registered metric has labels, a function, and a resampler."""
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ PAIR = Pair(SCORES, Y, risk=np.clip(0.1 + 0.05 * SCORES, 0, 1))
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
-def test_a_metric_has_words_a_value_and_a_spread_around_it(metric: Metric):
+def test_a_metric_has_labels_a_value_and_resamples_around_it(metric: Metric):
     assert metric.label
     assert metric.short
     assert metric.applies(PAIR)
@@ -35,7 +35,7 @@ def test_a_metric_has_words_a_value_and_a_spread_around_it(metric: Metric):
         assert found.low <= value <= found.high
 
 
-def test_what_a_pair_lacks_is_not_asked_of_it():
+def test_metrics_that_do_not_apply_are_left_out():
     plain = Pair(SCORES + 0.5, Y)
     assert not [
         name

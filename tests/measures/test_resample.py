@@ -25,8 +25,8 @@ def fixed(counts):
 
 
 @pytest.mark.parametrize("kind", ["normal", "integer", "far"])
-def test_whole_weights_are_repeated_admissions(kind):
-    """The weighted figures of a resample are the plain figures of the data it stands for."""
+def test_whole_weights_equal_repeated_admissions(kind):
+    """The weighted figures of a resample equal the plain figures of the repeated admissions."""
     score, y, _ = drawn(kind=kind)
     counts = np.random.default_rng(1).integers(0, 4, size=(3, len(y)))
     found = ranking(score, y, sigma=1.0)(fixed(counts))
@@ -44,7 +44,7 @@ def test_whole_weights_are_repeated_admissions(kind):
 
 @pytest.mark.parametrize("kernel", ["rbf", "energy"])
 @pytest.mark.parametrize("wanted", [("dcorr", "rank_dcorr"), ("nhsic",), ("average_precision", "auroc")])
-def test_some_figures_of_order_are_those_of_all(kernel, wanted):
+def test_a_subset_of_the_ranking_figures_equals_the_full_set(kernel, wanted):
     score, y, _ = drawn()
     counts, given = np.random.default_rng(1).integers(0, 4, size=(3, len(y))), {"sigma": 1.0, "kernel": kernel}
     whole = ranking(score, np.column_stack([y, 1 - y]), **given)(fixed(counts)).reshape(3, 2, -1)
@@ -53,7 +53,7 @@ def test_some_figures_of_order_are_those_of_all(kernel, wanted):
 
 
 @pytest.mark.parametrize("wanted", [("deviance",), ("slope", "brier"), ("intercept", "nagelkerke")])
-def test_some_figures_of_calibration_are_those_of_all(wanted, monkeypatch):
+def test_a_subset_of_the_calibration_figures_equals_the_full_set(wanted, monkeypatch):
     _, y, _ = drawn()
     risk, counts = np.linspace(0.05, 0.9, len(y)), np.random.default_rng(1).integers(0, 4, size=(3, len(y)))
     whole = resample.calibration(risk, y)(fixed(counts))
@@ -61,17 +61,17 @@ def test_some_figures_of_calibration_are_those_of_all(wanted, monkeypatch):
     monkeypatch.setattr(discrimination, "calibration_line", lambda *args, **o: fitted.append(args) or line(*args, **o))
     some = resample.calibration(risk, y, figures=wanted)(fixed(counts))
     np.testing.assert_allclose(some, whole[:, [resample.CALIBRATION.index(name) for name in wanted]], rtol=1e-12)
-    assert len(fitted) == len({"slope", "intercept"} & {*wanted})  # no line that nobody asked for
+    assert len(fitted) == len({"slope", "intercept"} & {*wanted})  # only the requested lines are fitted
 
 
-def test_weighted_calibration_is_that_of_repeated_admissions():
+def test_weighted_calibration_equals_that_of_repeated_admissions():
     rng = np.random.default_rng(2)
     risk = rng.beta(1, 5, 5000)
     y = (rng.random(5000) < risk**0.8).astype(float)
     patients = np.arange(5000)
     [found] = bootstrap([resample.calibration(risk, y)], patients, resamples=400, seed=3)
     full = discrimination.calibration(risk, y)
-    # The figures that are means are exact; slope and intercept are one Newton step, so they are compared as a whole.
+    # Figures that are means are exact; slope and intercept take one Newton step, so distributions are compared.
     again = []
     for seed in range(150):
         rows = np.random.default_rng(seed).integers(5000, size=5000)
@@ -91,7 +91,7 @@ def test_weighted_calibration_is_that_of_repeated_admissions():
     assert exact[2:4] == pytest.approx([plain.slope, plain.intercept], abs=0.01)
 
 
-def test_the_area_alone_is_that_of_the_ranking():
+def test_the_area_alone_equals_that_of_the_ranking():
     score, y, _ = drawn(kind="integer")
     counts = fixed(np.random.default_rng(1).integers(0, 4, size=(3, len(y))))
     np.testing.assert_allclose(
@@ -100,8 +100,8 @@ def test_the_area_alone_is_that_of_the_ranking():
     assert np.isnan(resample.area(score, np.zeros(len(score)))(counts)).all()
 
 
-def test_outcomes_side_by_side_have_the_figures_of_each_alone():
-    """Some are known for the same admissions, one for others; ties and resamples with a single class among them."""
+def test_several_outcomes_together_equal_each_alone():
+    """Outcomes with the same and with different known admissions, ties, and resamples with a single class."""
     score, y, _ = drawn(kind="integer")
     rare = np.where(np.arange(len(y)) < 3, 1.0, 0.0)
     outcomes = np.column_stack([y, 1 - y, rare])
@@ -116,7 +116,7 @@ def test_outcomes_side_by_side_have_the_figures_of_each_alone():
     )
 
 
-def test_spread_equals_that_of_drawing_patients_plainly():
+def test_the_spread_equals_that_of_a_plain_bootstrap_of_patients():
     score, y, patients = drawn(n=1500, patients=500)
     [found] = bootstrap([ranking(score, y, sigma=1.0)], patients, resamples=600, seed=0)
     members = [np.flatnonzero(patients == one) for one in np.unique(patients)]
@@ -130,8 +130,8 @@ def test_spread_equals_that_of_drawing_patients_plainly():
     np.testing.assert_allclose(found[:, columns].std(axis=0), np.std(plain, axis=0), rtol=0.2)
 
 
-def test_spread_of_mutual_information_is_that_of_fresh_data():
-    """Contributions resampled have the spread that the estimator has from data set to data set."""
+def test_the_spread_of_mutual_information_equals_that_of_fresh_data():
+    """Resampled contributions have the spread of the estimator over data sets."""
     fresh, resampled = [], []
     for seed in range(150):
         rng = np.random.default_rng(seed)
@@ -145,7 +145,7 @@ def test_spread_of_mutual_information_is_that_of_fresh_data():
     assert np.mean(resampled) == pytest.approx(np.std(fresh), rel=0.25)
 
 
-def test_admissions_of_a_patient_come_and_go_together():
+def test_admissions_of_a_patient_are_drawn_together():
     patients = np.repeat([5, 9, 11], [2, 3, 1])
     seen = []
     bootstrap(

@@ -1,4 +1,4 @@
-"""Weighted figures: those of scikit-learn and statsmodels, and for whole weights those of repeated rows."""
+"""Weighted figures equal those of scikit-learn and statsmodels, and those of repeated rows."""
 
 import warnings
 
@@ -30,7 +30,7 @@ def weighted_pair(weights, scores=SCORES, y=Y, risk=RISK, **options):
     return Pair(scores, y, risk, 0.7, patients=Design.of(np.arange(len(y)), weights=weights, **options))
 
 
-def test_figures_are_those_of_scikit_learn_and_statsmodels():
+def test_figures_equal_scikit_learns_and_statsmodels():
     import statsmodels.api as sm
 
     pair = weighted_pair(WEIGHTS)
@@ -55,7 +55,7 @@ def test_figures_are_those_of_scikit_learn_and_statsmodels():
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32 - 1))
-def test_whole_weights_are_repeated_rows(seed):
+def test_whole_weights_equal_repeated_rows(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(12, 50))
     scores = rng.integers(0, 6, n).astype(float)
@@ -80,7 +80,7 @@ def test_equal_weights_change_nothing():
         metric = METRICS[name]
         assert metric.applies(equal) == metric.applies(plain)
         value = metric.value(plain)
-        # U-statistics and score tests of intervals have no weighted form here; tenths of weight lie a little otherwise.
+        # U-statistics and score tests have no weighted form here; groups of equal weight differ a little.
         exact = name not in ("dcorr", "rank_dcorr", "calibration_error", "intercept")
         assert metric.of(equal) == pytest.approx(value, rel=1e-6 if exact else 0.05), name
         drawn = np.empty(0)
@@ -92,7 +92,7 @@ def test_equal_weights_change_nothing():
             assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high), rel=1e-6 if exact else 0.05)
 
 
-def test_what_has_no_weighted_definition_is_not_asked_of_a_weighted_pair():
+def test_metrics_without_a_weighted_definition_are_left_out():
     pair = weighted_pair(WEIGHTS)
     left = {name for name, metric in METRICS.items() if not metric.applies(pair)}
     assert left == {"dcorr_corrected", "independence", "mi", "mi_plugin"}  # the last for scores that are no points
@@ -100,7 +100,7 @@ def test_what_has_no_weighted_definition_is_not_asked_of_a_weighted_pair():
 
 
 def test_influence_is_the_change_of_the_weighted_area():
-    """Linearisation by hand: a little more weight for one admission moves the area by its influence over its weight."""
+    """Numerical derivative: more weight for one admission moves the area by its influence over its weight."""
     y = np.nan_to_num(Y)
     influence = auroc_influence(SCORES, y, weight=WEIGHTS)
     for row in (0, 7, 130):
@@ -110,7 +110,7 @@ def test_influence_is_the_change_of_the_weighted_area():
         assert influence[row] / WEIGHTS[row] == pytest.approx(change / 1e-6, rel=1e-3, abs=1e-7)
 
 
-def test_intervals_are_wider_by_what_weights_and_clusters_cost():
+def test_weights_and_clusters_widen_intervals():
     def widths(pair):
         figures = [
             (metric := METRICS[name]).interval(pair, metric.of(pair), np.empty(0), Reach(pair.events))
@@ -124,7 +124,7 @@ def test_intervals_are_wider_by_what_weights_and_clusters_cost():
     assert (widths(Pair(SCORES, Y, RISK, patients=alike)) > 1.5 * plain).all()
 
 
-def test_quantiles_are_numpys_inverted_distribution():
+def test_weighted_quantiles_equal_numpys_inverted_cdf():
     levels = np.linspace(0, 1, 21)
     wanted = np.quantile(SCORES, levels, method="inverted_cdf", weights=WEIGHTS) if hasattr(np, "vecdot") else None
     times = RNG.integers(0, 4, N)

@@ -18,7 +18,8 @@ from mlci.config import TokenConfig
 from mlci.fitting._numbers import Numbers
 from mlci.tokens import Tokens, Vocabulary
 
-ENOUGH, EVENTS = 100, 10  # risk curves need at least so many admissions, and so many of each class of every outcome
+MIN_ADMISSIONS = 100  # risk curves need at least so many admissions,
+MIN_EVENTS = 10  # and so many in each class of every outcome
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ class Split:
     @property
     def supports_risk_curves(self) -> bool:
         """Whether there are enough admissions and events to fit risk curves of all outcomes."""
-        fewest = min(np.min((self.outcomes == kind).sum(axis=0), initial=EVENTS) for kind in (0, 1))
-        return len(self) >= ENOUGH and fewest >= EVENTS
+        fewest = min(np.min((self.outcomes == kind).sum(axis=0), initial=MIN_EVENTS) for kind in (0, 1))
+        return len(self) >= MIN_ADMISSIONS and fewest >= MIN_EVENTS
 
     def take(self, rows: np.ndarray) -> "Split":
         """Return the admissions at the given rows, in their order (without the recorded codes)."""

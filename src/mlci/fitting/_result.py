@@ -64,8 +64,8 @@ class Fit:
     valid_by_fold: np.ndarray | None = field(
         default=None, compare=False
     )  # validation scores by the parts behind `out_of_fold`
-    log_odds: np.ndarray | None = field(default=None, compare=False)  # of each outcome, likewise
-    valid_risks: np.ndarray | None = field(default=None, compare=False)  # risks of validation admissions, likewise
+    log_odds: np.ndarray | None = field(default=None, compare=False)  # out-of-fold training log-odds of each outcome
+    valid_risks: np.ndarray | None = field(default=None, compare=False)  # of risk heads not calibrated on the admission
     bandwidth: float | None = None  # of the kernel by which the score was learned, where it has one
 
 
@@ -108,7 +108,7 @@ class PaperRecord:
     def shown(self) -> Record:
         kept, weights = self.stage2, tuple(self.weights.values())
         best, reached = kept.history[kept.epoch - 1], f"epoch {kept.epoch} of {len(kept.history)}"
-        turned = "" if self.orientation > 0 else ", its score turned around"
+        turned = "" if self.orientation > 0 else ", its score negated"
         alone = RecordTable(
             "Stage 1: a model for each outcome",
             ("Outcome", "Weight in Stage 2", "Epoch kept", "Quality on validation", "Bandwidth"),
@@ -166,7 +166,7 @@ class DeepRecord:
         )
         figures = ("Cross-entropy on validation: ensemble", "The encoder", "Calibration: shift", "Calibration: slope")
         kept = RecordTable(
-            "The ensemble's risks, told by the same encoder",
+            "The ensemble's risks, learned by heads on the same encoder",
             ("Outcome", *figures),
             tuple((name, *found) for name, found in self.kept.items()),
         )

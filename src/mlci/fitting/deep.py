@@ -106,7 +106,7 @@ def fit(
     _check(train, valid, config)
     folds = folds_by_subject(train, config.posterior.members, seed=seed)
     if folds.min() == folds.max():
-        raise InputError("All training admissions are of one subject; members that leave some out need several.")
+        raise InputError("All training admissions are of one subject; an ensemble that leaves some out needs several.")
     facts = ("deep, begun by a member", asdict(config), seed, hashlib.sha256(folds.tobytes()).hexdigest())
     saved = open_checkpoint(checkpoint, train, valid, *facts, group=group)
     untrained = range(len(saved.entries), config.posterior.members)

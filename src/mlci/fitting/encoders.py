@@ -257,16 +257,17 @@ class StarGAT(Encoder):
         table, where = lookup_distinct(self.embedding, ids)
         rows = rows_of(ids, offsets)
         table = self.first(table)
-        give, ask = self.attention[0]
+        source, target = self.attention[0]
         zero = table.new_zeros(len(offsets) - 1)
-        weights, _ = softmax_within(F.leaky_relu(table @ give, 0.2)[where], rows, zero)
+        weights, _ = softmax_within(F.leaky_relu(table @ source, 0.2)[where], rows, zero)
         centre = F.elu(weighted_sum(where, table, offsets, weights))
-        itself, other = F.leaky_relu(table @ (give + ask), 0.2), F.leaky_relu(table @ ask, 0.2)
-        table = self.second(F.elu(torch.sigmoid(itself - other)[:, None] * table))
+        # A code attends to itself and to the centre, which is still zero: the softmax of two logits is a sigmoid.
+        to_itself, to_centre = F.leaky_relu(table @ (source + target), 0.2), F.leaky_relu(table @ target, 0.2)
+        table = self.second(F.elu(torch.sigmoid(to_itself - to_centre)[:, None] * table))
         centre = self.second(centre)
-        give, ask = self.attention[1]
-        logits = F.leaky_relu((table @ give)[where] + (centre @ ask)[rows], 0.2)
-        weights, own = softmax_within(logits, rows, F.leaky_relu(centre @ (give + ask), 0.2))
+        source, target = self.attention[1]
+        logits = F.leaky_relu((table @ source)[where] + (centre @ target)[rows], 0.2)
+        weights, own = softmax_within(logits, rows, F.leaky_relu(centre @ (source + target), 0.2))
         centre = F.elu(weighted_sum(where, table, offsets, weights) + own[:, None] * centre)
         return self.rho(self.norm(centre)).squeeze(1)
 
@@ -291,22 +292,22 @@ class _AttentionBlock(nn.Module):
         table.
         """
         heads, width = self.attention.num_heads, points.shape[1]
-        (ask, key, value), (ask_shift, key_shift, value_shift) = self._weights(width)
-        asked = F.linear(points, ask, ask_shift).view(-1, heads, width // heads) / math.sqrt(width // heads)
-        meet = torch.einsum("phd,hdw->hpw", asked, key.view(heads, -1, width)).flatten(0, 1)
-        shift = torch.einsum("phd,hd->hp", asked, key_shift.view(heads, -1)).flatten()
-        logits = _look_up(F.linear(rows, meet, shift), at).masked_fill(absent[:, :, None], -math.inf)
+        (query, key, value), (query_bias, key_bias, value_bias) = self._weights(width)
+        queries = F.linear(points, query, query_bias).view(-1, heads, width // heads) / math.sqrt(width // heads)
+        query_key = torch.einsum("phd,hdw->hpw", queries, key.view(heads, -1, width)).flatten(0, 1)
+        bias = torch.einsum("phd,hd->hp", queries, key_bias.view(heads, -1)).flatten()
+        logits = _look_up(F.linear(rows, query_key, bias), at).masked_fill(absent[:, :, None], -math.inf)
         weights = logits.softmax(1).unflatten(2, (heads, -1)).permute(0, 2, 3, 1)
-        values = _look_up(F.linear(rows, value, value_shift), at).unflatten(2, (heads, -1))
+        values = _look_up(F.linear(rows, value, value_bias), at).unflatten(2, (heads, -1))
         return self._finish(points, (weights @ values.transpose(1, 2)).transpose(1, 2).flatten(2))
 
     def spread(self, rows: Tensor, at: Tensor, place: Tensor, points: Tensor) -> Tensor:
         """Let each token, which stands at a `place`, attend to the points of its admission: tokens x width."""
         heads, width = self.attention.num_heads, rows.shape[1]
-        (ask, *weights), (ask_shift, *shifts) = self._weights(width)
-        asked = _look_up(F.linear(rows, ask, ask_shift) / math.sqrt(width // heads), at)
-        offered = F.linear(points, torch.cat(weights), torch.cat(shifts)).split(width, 2)
-        queries, keys, values = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in (asked, *offered))
+        (query, *weights), (query_bias, *biases) = self._weights(width)
+        of_tokens = _look_up(F.linear(rows, query, query_bias) / math.sqrt(width // heads), at)
+        of_points = F.linear(points, torch.cat(weights), torch.cat(biases)).split(width, 2)
+        queries, keys, values = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in (of_tokens, *of_points))
         read = ((queries @ keys.transpose(2, 3)).softmax(3) @ values).transpose(1, 2).flatten(2).flatten(0, 1)
         return self._finish(rows.index_select(0, at.flatten()[place]), read.index_select(0, place))
 

@@ -27,7 +27,7 @@ from mlci.base.errors import InputError
 from mlci.config import PaperConfig
 from mlci.fitting import _loop, _objectives, encoders
 from mlci.fitting._checkpoint import open_checkpoint
-from mlci.fitting._data import EVENTS, Split, Splits, folds_by_subject
+from mlci.fitting._data import MIN_EVENTS, Split, Splits, folds_by_subject
 from mlci.fitting._engines import single, stacked
 from mlci.fitting._engines.stacked_models import kernels
 from mlci.fitting._events import Clock, Event
@@ -382,7 +382,7 @@ class _Run:
         orientation = 1
         if config.objective.kind == "alignment":  # its value is the same for a score and its negative
             scores, anchors = self._anchored(model, valid)
-            if min((anchors == kind).sum() for kind in (0, 1)) < EVENTS:
+            if min((anchors == kind).sum() for kind in (0, 1)) < MIN_EVENTS:
                 scores, anchors = map(np.concatenate, zip((scores, anchors), self._anchored(model, self.train)))
             if np.cov(scores, anchors)[0, 1] < 0:
                 orientation = -1

@@ -69,14 +69,18 @@ class TableRecord:
             (name, self.weights[name], 1 - self.unexplained[name], *self.calibration[name]) for name in self.weights
         )
         best = preferred_prior(self.tried, firm=False)
-        firmest = f" (the firmest within a standard error, {best.error:.1%}, of the best, {1 - best.unexplained:.1%})"
+        firmest = (
+            f" (least specific variance within one standard error, {best.error:.1%}, "
+            f"of the best, {1 - best.unexplained:.1%})"
+        )
         return Record(
-            f"weights with a variance of {self.kept.common:.2g} in common and {self.kept.own:.2g} of an outcome's own; "
+            f"prior variance of the weights: {self.kept.common:.2g} common to all outcomes, "
+            f"{self.kept.own:.2g} specific to each; "
             f"{1 - self.kept.unexplained:.1%} of the deviance explained in {self.left_out} left out"
             f"{'' if self.kept == best else firmest}",
             (
                 RecordTable(
-                    f"Risks, judged on {self.left_out} left out",
+                    f"Cross-validated risks ({self.left_out} left out)",
                     (
                         "Outcome",
                         "Weight in the score",
@@ -87,10 +91,10 @@ class TableRecord:
                     reached,
                 ),
                 RecordTable(
-                    "Variances of the weights that were tried",
-                    ("Variance", "Deviance explained"),
+                    "Prior variances of the weights that were tried",
+                    ("Prior variance", "Deviance explained"),
                     tuple(
-                        (f"{pair.common:.2g} in common, {pair.own:.2g} of an outcome's own", 1 - pair.unexplained)
+                        (f"{pair.common:.2g} common, {pair.own:.2g} specific", 1 - pair.unexplained)
                         for pair in self.tried
                     ),
                 ),
@@ -119,7 +123,7 @@ def fit_splits(splits: Splits, *, device: str, group: Group, **options: Any) -> 
     (4, 1)
     """
     if device != "cpu":
-        raise InputError(f"the recipe table is fitted by the processor; device is {device!r}, allowed is cpu.")
+        raise InputError(f"the recipe table is fitted on the CPU; device is {device!r}, allowed is cpu.")
     if group.count > 1:
         raise InputError(f"the recipe table is fitted by one process; {group.count} were started.")
     return fit(splits.train, splits.valid, parents=splits.vocabulary.parents, **options)
@@ -167,7 +171,7 @@ def fit(
     parents = np.zeros(train.vocabulary_size, np.int32) if parents is None else parents
     folds = folds_by_subject(train, config.penalty.folds, seed=seed)
     if folds.min() == folds.max():
-        raise InputError("All training admissions are of one subject, or one cluster; folds of these need several.")
+        raise InputError("All training admissions are of one subject, or one cluster; cross-validation needs several.")
     saved = open_checkpoint(checkpoint, train, valid, asdict(config), seed, np.bincount(folds).tolist())
     mass, forms = train.weight, COUNT if config.copies else 1  # forms of each admission in the regressions
     targets = Targets.of(np.asarray(train.outcomes), train.names, train.numbers, mass)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.fitting._data import ENOUGH, EVENTS
+from mlci.fitting._data import MIN_ADMISSIONS, MIN_EVENTS
 from mlci.judging.kept import Cutoff, Smooth
 from mlci.judging.smooth import smooth
 from mlci.judging.theory import certify, cutoff
@@ -33,7 +33,7 @@ class Evidence:
     @property
     def splits(self) -> tuple[str, ...]:
         """The splits that curves, percentiles and cutoff rest on."""
-        valid_only = not self.cross_fitted and len(self.scores["valid"]) >= ENOUGH
+        valid_only = not self.cross_fitted and len(self.scores["valid"]) >= MIN_ADMISSIONS
         return ("valid",) if valid_only else ("train", "valid")
 
     @property
@@ -55,7 +55,7 @@ class Evidence:
     def enough(self, name: str) -> bool:
         """Return whether the chosen splits have enough events of an outcome."""
         column = self.rows(*self.splits)[1][:, list(self.names).index(name)]
-        return min(np.nansum(column), np.nansum(1 - column)) >= EVENTS
+        return min(np.nansum(column), np.nansum(1 - column)) >= MIN_EVENTS
 
     def curves(self, *, least: int) -> dict[str, Smooth]:
         """Return the risk curve of each outcome, from the chosen splits; from both splits if the outcome is rare."""

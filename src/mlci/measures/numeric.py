@@ -111,7 +111,7 @@ def concordance(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = Non
 
 
 def _lower_left(x: np.ndarray, y: np.ndarray, mass: np.ndarray) -> np.ndarray:
-    """Return for each admission the weight of those that lie below it in both; equal ones do not."""
+    """Return for each admission the weight of those that are strictly below it in both x and y."""
     order = np.lexsort((-y, x))  # of equal x the larger y first, so that none of them is counted as below
     rank = np.empty(len(y), dtype=np.int64)
     rank[np.lexsort((-np.arange(len(y)), y[order]))] = np.arange(len(y))  # of equal y the later has the lower rank

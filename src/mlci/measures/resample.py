@@ -193,7 +193,7 @@ def _ranking(
             scales[name] = values, *_beyond(np.diff(values), below)
     if "average_precision" in figures:
         seen = n[:, None] - below + mass  # from the highest score down to each value
-        seen[seen <= 0] = 1  # where nobody was drawn yet, and so no case
+        seen[seen <= 0] = 1  # avoid 0 / 0 where no admission, and so no case, was drawn
     found = np.full((len(mass), len(sorted_score.cases), len(figures)), np.nan)
     for place, (cases, drawn) in enumerate(zip(sorted_score.cases, drawn_cases)):
         n1 = drawn.sum(axis=1)
