@@ -1,4 +1,4 @@
-"""The command `mlci`, and `python -m mlci`: who stops it while it is still being loaded reads a sentence, too."""
+"""The command `mlci`, also `python -m mlci`; Ctrl-C while the program loads prints a sentence, not a traceback."""
 
 import sys
 
@@ -9,7 +9,7 @@ def main() -> None:
         from mlci.cli import main as run
 
         run()
-    except KeyboardInterrupt:  # before a command had begun; afterwards the command line sees to it
+    except KeyboardInterrupt:  # before a command has begun; later, the command line handles it
         print("mlci: stopped.", file=sys.stderr)
         sys.exit(130)
 

@@ -1,4 +1,4 @@
-"""Children end with their parent, whether it is killed or told to stop."""
+"""Child processes end with their parent, whether it is killed or asked to stop."""
 
 import os
 import signal
@@ -82,7 +82,7 @@ def test_a_child_that_starts_while_all_end_ends_too(monkeypatch):
     assert children.run("", env={}) == (STOPPED, "stopped")
 
 
-def test_a_child_hands_back_its_code_and_its_last_line():
+def test_a_child_returns_its_exit_code_and_its_last_line():
     with Children() as children:
         assert children.run("pass", env={}) == (0, "ended with 0")
         code, last = children.run(

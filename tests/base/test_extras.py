@@ -1,4 +1,4 @@
-"""A missing extra is one sentence with the command that installs it."""
+"""A missing extra raises an error of one sentence with the command that installs it."""
 
 import re
 import tomllib
@@ -13,7 +13,7 @@ from mlci.cli import cli
 from mlci.index.estimator import MLCI
 
 
-def test_what_is_missing_is_said_with_the_command_that_installs_it(monkeypatch):
+def test_an_error_names_the_missing_module_and_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(extras.EXTRAS, "web", ("no_such_module",))
     with pytest.raises(InputError, match=re.escape("pip install 'mlci[web]'")):
         CliRunner().invoke(cli, ["serve", "any.safetensors"], catch_exceptions=False)

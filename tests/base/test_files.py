@@ -1,4 +1,4 @@
-"""An output appears whole, keeps what its target was, and never replaces an input; killed runs leave nothing."""
+"""An output appears completely, keeps its target's permissions and replaces no input; killed runs leave nothing."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""One table in three forms."""
+"""A table as plain text, Markdown and LaTeX."""
 
 from mlci.base import grids
 from mlci.base.grids import Grid, GridCell, RowGroup

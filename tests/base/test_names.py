@@ -1,4 +1,4 @@
-"""Outcomes read well in headings and sentences, the registered ones and a person's own."""
+"""Outcomes read well in headings and sentences, registered ones and a user's own."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_the_outcomes_of_every_source_are_registered():
     assert wanted | {"readmission_30d"} <= set(OUTCOMES)
 
 
-def test_an_own_outcome_is_told_by_its_name():
+def test_words_of_an_unregistered_outcome_are_made_from_its_name():
     assert label("acute_kidney_injury") == "Acute kidney injury"
     assert words("acute_kidney_injury") == "acute kidney injury"
     assert phrase("acute_kidney_injury") == "had acute kidney injury"

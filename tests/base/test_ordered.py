@@ -1,4 +1,4 @@
-"""Runs that are sorted by windows are sorted, wherever the windows cut them."""
+"""Runs are sorted correctly, wherever the windows cut them."""
 
 import numpy as np
 import pytest

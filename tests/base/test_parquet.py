@@ -1,4 +1,4 @@
-"""Parquet files that anybody may have made: bombs, columns twice, flipped bits."""
+"""Parquet files of unknown origin: bombs, repeated columns, flipped bits."""
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ def test_a_column_twice_is_refused(tmp_path):
         open_parquet(tmp_path / "a")
 
 
-def test_a_flipped_bit_of_a_page_is_told(tmp_path):
+def test_a_flipped_bit_in_a_page_raises_an_error(tmp_path):
     path, numbers = tmp_path / "a", np.random.default_rng(0).normal(size=5000)
     write_parquet(pa.table({"x": numbers}), path, compression="none", use_dictionary=False)
     whole = path.read_bytes()

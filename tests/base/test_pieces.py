@@ -1,4 +1,4 @@
-"""Heights are those of `numpy.interp`, bit for bit."""
+"""The interpolation is bit-for-bit identical to `numpy.interp`."""
 
 import numpy as np
 import pytest

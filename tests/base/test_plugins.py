@@ -1,4 +1,4 @@
-"""Another package adds a source and a baseline by entry points alone."""
+"""Another package adds a source and a baseline with entry points."""
 
 import sys
 from importlib import metadata

@@ -1,4 +1,4 @@
-"""A quotation mark out of place is an error with its line: no parser may let it swallow rows."""
+"""A misplaced quotation mark raises an error with its line; no parser may lose rows because of it."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Every kind of table file is read alike and written back; what cannot be read is told in a sentence."""
+"""Every kind of table file is read and written in the same way; unreadable files raise an error of one sentence."""
 
 import datetime
 import gzip
@@ -57,7 +57,7 @@ def test_excel_cells_become_the_text_that_a_person_typed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.xlsx"])
-def test_standard_input_is_told_by_its_first_bytes(tmp_path, monkeypatch, name):
+def test_the_kind_of_standard_input_is_found_by_its_first_bytes(tmp_path, monkeypatch, name):
     writer = {"csv": FRAME.to_csv, "parquet": FRAME.to_parquet, "xlsx": FRAME.to_excel}[name.split(".")[1]]
     writer(tmp_path / name, index=False)
     stream = io.TextIOWrapper(io.BytesIO((tmp_path / name).read_bytes()))
@@ -76,7 +76,7 @@ def test_what_is_written_reads_the_same(tmp_path, name):
     assert [None if row["score"] is None else float(row["score"]) for row in found] == [0.5, None]
 
 
-def test_what_cannot_be_read_or_written_is_told(tmp_path, monkeypatch):
+def test_files_that_cannot_be_read_or_written_raise_a_clear_error(tmp_path, monkeypatch):
     for name, words in {"a.doc": "neither Parquet nor named as a table", "a.xlsx": "is not a workbook"}.items():
         (tmp_path / name).write_text("x,y\n")
         with pytest.raises(InputError, match=words):
@@ -140,14 +140,14 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         (b"visit,DX1\n1," + b"I" * 5_000_000 + b"\n2,I10\n", "a row has more than 2 MB"),
     ],
 )
-def test_what_a_spreadsheet_writes_into_a_csv_is_told(written, words, tmp_path):
+def test_a_csv_with_errors_of_spreadsheets_raises_a_clear_error(written, words, tmp_path):
     (tmp_path / "visits.csv").write_bytes(written)
     with pytest.raises(InputError, match=re.escape(words)):
         content(tmp_path / "visits.csv")
 
 
 @pytest.mark.parametrize("row", ["17,I50.9,Smith,Smith", "1.5,,Smith,Smith", "2020-01-31,a,Smith,Smith"])
-def test_a_first_line_that_is_a_row_is_not_repeated(row, tmp_path):
+def test_a_message_does_not_repeat_a_first_line_that_is_a_row(row, tmp_path):
     (tmp_path / "a.csv").write_text(f"{row}\n{row}\n")
     with pytest.raises(InputError, match="cells that look like a row") as found, open_table(tmp_path / "a.csv"):
         pass
@@ -235,7 +235,7 @@ def test_a_long_cell_is_read_whatever_the_number_of_rows_at_a_time(tmp_path):
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout"])
-def test_standard_streams_that_are_closed_are_told(stream, monkeypatch):
+def test_closed_standard_streams_raise_a_clear_error(stream, monkeypatch):
     monkeypatch.setattr(sys, stream, None)
     with (
         pytest.raises(InputError, match="is closed; name a file"),

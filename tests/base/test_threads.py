@@ -1,4 +1,4 @@
-"""Threads: a block that ends well waits for them, one that is stopped does not."""
+"""A block of threads waits for its work, unless it is stopped."""
 
 import threading
 import time
@@ -34,7 +34,7 @@ def test_a_stopped_block_drops_what_has_not_begun_and_does_not_wait(stop):
     assert not done
 
 
-def test_work_that_hands_out_work_stays_among_the_threads_of_its_pool(monkeypatch):
+def test_work_submitted_by_a_thread_of_a_pool_stays_in_that_pool(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     busy, most, lock = 0, [], threading.Lock()
 
@@ -58,7 +58,7 @@ def test_work_that_hands_out_work_stays_among_the_threads_of_its_pool(monkeypatc
     assert 1 < max(most) <= 3
 
 
-def test_a_fault_in_work_that_was_handed_out_reaches_who_asked_and_the_rest_is_dropped(monkeypatch):
+def test_an_error_in_submitted_work_reaches_the_caller_and_the_rest_is_dropped(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 1)  # so that nobody else takes what is left
     done = []
 
@@ -76,7 +76,7 @@ def test_a_fault_in_work_that_was_handed_out_reaches_who_asked_and_the_rest_is_d
     assert done == [0, 1, 2]
 
 
-def test_a_thread_that_works_beside_has_a_pool_of_its_own():
+def test_a_separate_thread_has_a_pool_of_its_own():
     with threads(1) as beside:
         assert beside.submit(lambda: _given(None) is not beside).result()
     with threads() as pool:

@@ -1,4 +1,4 @@
-"""Workbooks that would take more memory than they should are refused before they are opened."""
+"""Workbooks that would take too much memory are refused before they are opened."""
 
 import struct
 import zipfile
@@ -64,7 +64,7 @@ def test_cells_far_apart_are_refused(book, cell):
         content(far)
 
 
-def test_a_bomb_is_refused_whatever_it_says_of_its_size(book, monkeypatch):
+def test_a_bomb_is_refused_whatever_size_the_file_states(book, monkeypatch):
     monkeypatch.setattr(workbooks, "MOST_UNPACKED", 1_000_000)
     bomb = rewritten(book, old=b"</sheetData>", new=b"<!-- <> -->" * 200_000 + b"</sheetData>")
     with pytest.raises(InputError, match=r"a: unpacks to more than 1 MB"):
@@ -76,7 +76,7 @@ def test_a_bomb_is_refused_whatever_it_says_of_its_size(book, monkeypatch):
         check_workbook(bomb, "a")
 
 
-def test_a_text_that_is_too_long_or_too_often_said_is_refused(book, monkeypatch):
+def test_a_text_that_is_too_long_or_repeated_too_often_is_refused(book, monkeypatch):
     long = rewritten(book, "xl/sharedStrings.xml", old=b"I50.9", new=b"x" * 600_000)
     with pytest.raises(InputError, match=r"a: holds a text of more than 32,767 characters"):
         check_workbook(long, "a")
@@ -91,7 +91,7 @@ def test_a_text_that_is_too_long_or_too_often_said_is_refused(book, monkeypatch)
 @pytest.mark.parametrize(
     "spoil", [lambda data: data[:-30], lambda data: data[:300] + b"?" + data[301:], lambda data: b"PK"]
 )
-def test_a_damaged_workbook_is_told(book, spoil):
+def test_a_damaged_workbook_raises_a_clear_error(book, spoil):
     book.write_bytes(spoil(book.read_bytes()))
     with pytest.raises(InputError, match=r"is not a workbook that can be read"):
         content(book)

@@ -61,7 +61,7 @@ def test_lists_of_every_arrow_type_give_the_same(kind):
     assert codes_of(as_admissions(table, poa="only")) == [(), (), (), ("I509",), ()]
 
 
-def test_rows_that_do_not_stand_together_keep_first_appearance():
+def test_scattered_rows_keep_the_order_of_first_appearance():
     frame = pd.DataFrame({"admission_id": [7, 3, 7, 9, 3], "code": ["A", "B", "C", "D", "E"]})
     assert codes_of(as_admissions(frame)) == [("A", "C"), ("B", "E"), ("D",)]
 
@@ -85,7 +85,7 @@ def test_rows_that_do_not_stand_together_keep_first_appearance():
         ),
     ],
 )
-def test_what_cannot_be_used_is_told_in_a_sentence(table, words, tmp_path):
+def test_unusable_tables_raise_a_clear_error(table, words, tmp_path):
     with pytest.raises(InputError, match=words):
         as_admissions(pa.table(table))
     pq.write_table(pa.table(table), tmp_path / "bad.parquet")
@@ -113,7 +113,7 @@ def test_bad_lists_and_files(tmp_path):
     assert codes_of(streamed(tmp_path / "a.csv.gz")) == [("I509",)]
 
 
-def test_frames_of_two_equal_names_and_identifiers_that_are_no_number_are_told(tmp_path):
+def test_repeated_column_names_and_nan_identifiers_raise_a_clear_error(tmp_path):
     with pytest.raises(InputError, match="the frame: has two columns of one name"):
         as_admissions(pd.DataFrame([[7, "I10", "I50.9"]], columns=["visit_id", "DX1", "DX1"]), icd_version=10)
     table = pa.table({"visit_id": [7.0, float("nan")], "codes": [["I509"], ["I10"]]})
@@ -167,7 +167,7 @@ def test_a_version_may_be_written_in_words(said, number):
 
 @pytest.mark.parametrize("data", [[["I50.9"]], as_admissions([["I50.9"]])])
 @pytest.mark.parametrize("said", ["dxver", "11", 11])
-def test_what_is_no_version_is_not_taken_as_not_said(data, said):
+def test_an_invalid_version_is_not_ignored(data, said):
     with pytest.raises(InputError, match="allowed are 9 and 10"):
         as_admissions(data, icd_version=said)
 

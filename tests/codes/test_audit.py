@@ -1,4 +1,4 @@
-"""Codes that are no codes as they stand are named for what they are, and counted, never changed."""
+"""Invalid codes are reported by kind and counted, but never changed."""
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from mlci.codes.audit import KINDS, findings
         (9, "0000", "unknown"),
     ],
 )
-def test_each_kind_is_told(version, code, kind):
+def test_each_kind_of_finding_is_reported(version, code, kind):
     company = ["4280", "4019", "25000"] if version == 9 else ["I10", "E119"]
     codes = pa.array(list(dict.fromkeys([code, *company])))
     found = {item.code: item.kind for item in findings(codes, np.ones(len(codes), dtype=int), version)}
@@ -57,7 +57,7 @@ def test_command_writes_what_it_found_and_hides_small_numbers(tmp_path):
     assert pd.read_csv(tmp_path / "audit.csv").empty
 
 
-def test_codes_of_other_years_are_told(tmp_path):
+def test_codes_of_other_years_are_reported(tmp_path):
     rows = [
         ("2018-03-01", 10, "U07.1", 12),  # of 2020
         ("2020-12-31", 10, "U07.1", 20),

@@ -1,4 +1,4 @@
-"""Which codes are carried, and how long: those of comorbidities, or as a table says."""
+"""Which codes are carried and for how long: comorbidities, or the codes of a table."""
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,7 @@ def test_comorbidities_stay_and_other_codes_do_not(tmp_path):
     )
 
 
-def test_a_table_says_how_long_each_code_is_carried(tmp_path):
+def test_a_table_states_how_long_each_code_is_carried(tmp_path):
     table = tmp_path / "carry.csv"
     table.write_text("code,days\nJ,90\nj18.9,365\nN17,0\nZ00,400\n")
     assert carried(carry=table) == [["I252", "J189"], ["I252"]]  # Z00.00 began 486 days before

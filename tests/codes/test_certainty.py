@@ -1,4 +1,4 @@
-"""German letters of certainty: suspected and ruled-out codes are left out and reported; each code is read by itself."""
+"""German letters of certainty: suspected and ruled-out codes are left out and reported; each code is read alone."""
 
 import numpy as np
 import pandas as pd

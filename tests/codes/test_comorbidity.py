@@ -159,7 +159,7 @@ def test_combined_is_the_sum_of_z_scores_of_the_training_admissions():
     np.testing.assert_array_equal(constant.score(test, icd_version=10), [0, 0, 0])
 
 
-def test_codes_of_the_other_version_and_eaten_zeros_are_reported_not_guessed():
+def test_codes_of_the_other_version_and_lost_zeros_are_reported_not_guessed():
     with pytest.warns(UserWarning, match=r"2 of 3 codes said to be ICD-10 are in the table of ICD-9 alone"):
         mlci.charlson([["428.0", "250.00"], ["I50.9"]])
     with pytest.warns(UserWarning, match=r"1 of 2 codes said to be ICD-9 are in the table of ICD-10 alone"):

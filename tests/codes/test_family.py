@@ -1,4 +1,4 @@
-"""Every list, flag, weight and rule beside pycomorb; where the two differ, a source says which is right."""
+"""Every list, flag, weight and rule compared with pycomorb; where the two differ, a source decides."""
 
 import warnings
 from dataclasses import dataclass
@@ -322,7 +322,7 @@ def test_all_in_one_pass_is_what_each_gives_alone():
             pd.testing.assert_frame_equal(together[alone.columns], alone)
 
 
-def test_an_index_without_a_list_for_the_version_says_so():
+def test_an_index_without_a_list_for_the_version_is_reported():
     said = r"^deyo has no list for ICD-10: admissions with such codes \(2\) get no score"
     for kind in (pd.DataFrame, pl.DataFrame):
         frame = kind({"admission_id": [1, 2, 3], "codes": [["I509", "E119"], ["4280"], []], "icd_version": [10, 9, 9]})
@@ -393,7 +393,7 @@ def test_command_scores_any_choice_and_points_for_age(mlci_cli, tmp_path):
     )
 
 
-def test_list_says_name_edition_versions_and_source(mlci_cli):
+def test_the_list_shows_name_edition_versions_and_source(mlci_cli):
     said = " ".join(mlci_cli("indices", "--list").stdout.split())
     for index in family().values():
         assert f" {index.name} " in said

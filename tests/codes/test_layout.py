@@ -1,4 +1,4 @@
-"""Columns are found by what they are called or by what a person said; wide, list, text and long files are one."""
+"""Columns are found by name or by the user's options; wide, list, text and long files give the same."""
 
 import numpy as np
 import pandas as pd
@@ -48,7 +48,7 @@ def test_columns_are_found(names, said, expected):
         ("name DX1 DX2", {}, "lacks the column admission_id; --id names"),
     ],
 )
-def test_what_is_not_there_is_told_with_the_option_that_helps(names, said, words):
+def test_a_missing_column_raises_an_error_that_names_the_option(names, said, words):
     with pytest.raises(InputError, match=words):
         find_layout(names.split("," if "," in names else None), "a.csv", **said)
 
@@ -179,7 +179,7 @@ def test_a_column_per_code_costs_little_more_than_one_of_text(tmp_path):
 @pytest.mark.parametrize(
     "asked", [{}, {"codes": "DX*"}, {"codes": "Smith", "id": "visit"}, {"codes": "Smith", "version": "dxver"}]
 )
-def test_a_first_line_that_is_a_row_is_not_repeated(asked):
+def test_a_message_does_not_repeat_a_first_line_that_is_a_row(asked):
     with pytest.raises(InputError, match="5 cells that look like a row, not like a header") as found:
         find_layout(["1001", "I50.9", "N17.9", "Smith", "Ann"], "visits.csv", **asked)
     assert "Ann" not in str(found.value)

@@ -1,4 +1,4 @@
-"""What is carried from earlier admissions is what a loop over a patient's admissions carries."""
+"""Codes are carried from earlier admissions as a loop over each patient's admissions would do."""
 
 import numpy as np
 import pytest

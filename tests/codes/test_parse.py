@@ -28,7 +28,7 @@ def missed(text: str, version: int = 10) -> dict[str, list[str]]:
         "Dx: I50.9† Y, N17.9* N",
     ],
 )
-def test_codes_are_taken_out_of_lists_titles_and_prose(text):
+def test_codes_are_found_in_lists_titles_and_prose(text):
     assert codes(text) == ["I509", "N179"]
     assert missed(text) == {}
 
@@ -71,7 +71,7 @@ def test_other_editions_count_by_their_category():
     assert understand("", 9) is understand("", 10) is None
 
 
-def test_codes_that_a_model_has_seen_are_understood_whatever_the_tables_say():
+def test_codes_known_to_a_model_are_understood_without_the_tables():
     assert [one.code for one in read("LOC7 I10", 10, seen={"LOC7"}.__contains__).codes] == ["LOC7", "I10"]
 
 

@@ -1,4 +1,4 @@
-"""Flags of what was present on admission: read wherever they stand, and counted as Medicare and AHRQ count them."""
+"""Flags of what was present on admission are read in every layout, and count as for Medicare and AHRQ."""
 
 from dataclasses import replace
 

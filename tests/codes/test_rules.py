@@ -1,4 +1,4 @@
-"""Bits of many indices: more categories than one word holds, against the definition."""
+"""Bits of many indices, with more categories than one word holds, compared with the definition."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def wanted(code: str, version: int, late: bool) -> set[str]:
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("version", [9, 10])
-def test_bits_are_those_of_a_search_of_the_lists(version, late):
+def test_bits_equal_those_of_a_search_of_the_lists(version, late):
     listed = sorted({code for item in EVERY.categories for code in item.codes[version]})[::37]
     tries = [*listed, *(code + "1" for code in listed), *(code[:-1] for code in listed), "", "Q2381", "I69910", "I639"]
     bits = EVERY.code_bits(tries, version, late=late)

@@ -87,7 +87,7 @@ def test_command_warns_of_the_other_version(mlci_cli, tmp_path):
         ),
     ],
 )
-def test_command_tells_what_it_cannot_use(mlci_cli, tmp_path, text, options, words):
+def test_the_command_reports_what_it_cannot_use(mlci_cli, tmp_path, text, options, words):
     (tmp_path / "a.csv").write_text(text)
     done = mlci_cli("indices", "a.csv", "-o", "s.csv", *options, code=2)
     assert words in done.stderr
@@ -95,7 +95,7 @@ def test_command_tells_what_it_cannot_use(mlci_cli, tmp_path, text, options, wor
     assert not (tmp_path / "s.csv").exists()
 
 
-def test_command_says_that_numbers_lose_zeros(mlci_cli, tmp_path):
+def test_the_command_reports_that_numbers_lose_zeros(mlci_cli, tmp_path):
     pq.write_table(pa.table({"admission_id": [1], "code": [389]}), tmp_path / "a.parquet")
     done = mlci_cli("indices", "a.parquet", "-o", "s.csv", "--icd-version", 9, code=2)
     assert "numbers lose leading zeros" in done.stderr
@@ -125,7 +125,7 @@ def test_nothing_to_score_gives_a_file_without_rows(mlci_cli, tmp_path, header, 
     assert "z-scores" not in said.stdout
 
 
-def test_an_identifier_that_comes_again_is_told(mlci_cli, tmp_path):
+def test_a_repeated_identifier_is_reported(mlci_cli, tmp_path):
     (tmp_path / "wide.csv").write_text("admission_id,DX1,DX2\n7,I50.9,N17.9\n8,E11.9,\n7,I10,\n7,I10,\n")
     said = mlci_cli("indices", "wide.csv", "-o", "s.csv", "--icd-version", "10").stderr
     assert "2 of 4 rows have the identifier of an earlier row: each row counts as an admission of its own." in said

@@ -34,7 +34,7 @@ def test_what_people_type_finds_what_they_mean(query, ten, nine):
         assert (first and first.code) == wanted
 
 
-def test_every_everyday_name_stands_for_a_code_that_can_be_recorded_and_is_found():
+def test_every_everyday_name_has_a_billable_code_and_is_found():
     with open(icd.DATA / "synonyms.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len({row["term"] for row in rows}) == len(rows) > 100

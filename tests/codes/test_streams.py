@@ -1,4 +1,4 @@
-"""Files of admissions, some at a time, give what the same rows give in memory."""
+"""Files that are read in batches give the same admissions as their rows in memory."""
 
 import numpy as np
 import pandas as pd
@@ -59,7 +59,7 @@ def test_identifiers_in_csv_are_numbers_only_if_all_are(tmp_path):
     assert [i for i, *_ in as_tuples(streamed(file))] == ["007", "7"]
 
 
-def test_carried_columns_stay_beside_their_admissions(tmp_path):
+def test_carried_columns_stay_with_their_admissions(tmp_path):
     table = pa.table({"admission_id": [1, 2, 3], "codes": [["A"], [], ["B"]], "split": ["train", "test", "train"]})
     pq.write_table(table, tmp_path / "c.parquet")
     parts = list(stream_rows(tmp_path / "c.parquet", carry=("split", "age"), batch=2))

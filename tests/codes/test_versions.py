@@ -1,4 +1,4 @@
-"""Codes tell their ICD version where nearly all are of one; it is told aloud; else it is asked for."""
+"""The ICD version is guessed if nearly all codes are of one version, and reported; else the user must state it."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from mlci.codes.versions import Guess, guess_version
         ({"V10": 5, "4280": 5}, 9),  # V is no certainty in front
     ],
 )
-def test_the_version_is_told(counts, version):
+def test_the_version_is_guessed(counts, version):
     found, said = guess_version(counts, "a.csv")
     assert found == version
     assert f"taken for ICD-{version}" in said
@@ -32,7 +32,7 @@ def test_what_does_not_tell_is_refused(counts):
         guess_version(counts, "a.csv")
 
 
-def test_the_first_batch_with_codes_tells_for_all_and_once():
+def test_the_first_batch_with_codes_decides_the_version_once():
     said: list[str] = []
     guess = Guess("a.csv", said.append)
     batches = [Admissions.from_lists([[]]), Admissions.from_lists([["I509"]]), Admissions.from_lists([["QQQ"]])]

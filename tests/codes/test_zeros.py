@@ -1,4 +1,4 @@
-"""Headings are no stripped codes, stripped codes are seen, and put back where that was asked for."""
+"""Stripped codes are recognised and restored on demand; headings are not mistaken for them."""
 
 import pyarrow as pa
 import pytest
@@ -9,7 +9,7 @@ from mlci.codes.admissions import as_admissions
 from mlci.codes.comorbidity import Coder
 
 
-def test_headings_are_not_taken_for_stripped_codes():
+def test_headings_are_not_read_as_stripped_codes():
     headings = ["401", "599", "428", "250", "414", "486", "276", "427", "V58", "E880"]
     assert not zeros.stripped(pa.array(headings)).any()
     coder = Coder()

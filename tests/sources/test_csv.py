@@ -1,4 +1,4 @@
-"""What Arrow reads is what DuckDB would have read; what Arrow refuses is left to DuckDB."""
+"""Arrow reads the same values as DuckDB; what Arrow refuses is left to DuckDB."""
 
 import gzip
 
@@ -73,7 +73,7 @@ def _damaged(text: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("how", _damaged(b"a"))
 @pytest.mark.parametrize("by", ["Arrow", "DuckDB, odd", "DuckDB, large"])
-def test_a_damaged_gzip_file_is_refused_whoever_reads_it(how, by, tmp_path, monkeypatch):
+def test_a_damaged_gzip_file_is_refused_by_arrow_and_duckdb(how, by, tmp_path, monkeypatch):
     """DuckDB would take the beginning for the whole, and looks at no checksum."""
     rows = b"".join(b"%d,%d\n" % (row, row % 7) for row in range(50_000))
     first = b"1.0,1\n" if by == "DuckDB, odd" else b""  # which Arrow refuses

@@ -1,4 +1,4 @@
-"""A look-back carries codes to later admissions of a patient, says how far one could look, and washes out if asked."""
+"""A look-back carries a patient's codes to later admissions, reports its limits, and can wash out."""
 
 import pandas as pd
 import pytest
@@ -106,7 +106,7 @@ def test_a_wash_out_is_counted():
         (VISITS, {"admitted": "when", "look_back": 30}, r"lacks the column when \(--admitted\)"),
     ],
 )
-def test_what_cannot_be_looked_back_on_is_told(frame, options, words):
+def test_a_look_back_without_times_raises_a_clear_error(frame, options, words):
     with pytest.raises(mlci.InputError, match=words):
         mlci.Cohort.from_frame(frame, **options)
 

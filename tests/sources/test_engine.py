@@ -1,4 +1,4 @@
-"""The same cohort, row for row, from every engine."""
+"""Every engine gives the same cohort, row for row."""
 
 import csv
 import gc

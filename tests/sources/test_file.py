@@ -1,4 +1,4 @@
-"""One table, wide, long or with lists, from a file or a frame, with rules and guesses: the same cohort each time."""
+"""One table, wide, long or with lists, from a file or a frame, with rules or guesses, gives the same cohort."""
 
 import numpy as np
 import pandas as pd
@@ -80,7 +80,7 @@ def test_one_row_per_code_and_a_column_of_versions(tmp_path):
     assert any("each admission counts as a patient of its own" in note for note in cohort.notes)
 
 
-def test_what_nobody_says_is_guessed_told_and_can_be_edited(tmp_path):
+def test_unnamed_columns_are_guessed_reported_and_can_be_edited(tmp_path):
     VISITS.to_csv(tmp_path / "v.csv", index=False)
     words = ["cohort", "file", str(tmp_path / "v.csv")]
     done = CliRunner().invoke(cli, [*words, "-o", str(tmp_path / "c.parquet")], catch_exceptions=False)
@@ -143,7 +143,7 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
         (changed("age", 3, "old"), {}, "column age, row 5: text of 3 characters is not a number of years, a band"),
         (changed("age", 1, "70,5"), {}, "column age, row 3: text of 4 characters is not a number of years, a band"),
         (changed("age", 1, "79-70"), {}, "column age, row 3: text of 5 characters is not a number of years, a band"),
-        (VISITS.assign(gender=[0, 1, 1, 0]), {}, "column gender, row 2: 0 beside 1 alone does not say who is female"),
+        (VISITS.assign(gender=[0, 1, 1, 0]), {}, "column gender, row 2: from 0 and 1 alone, the sex cannot be told"),
         (changed("mrn", 2, None), {}, "column mrn, row 4: is empty; each admission needs its patient"),
         (changed("visit_id", 3, None), {}, "column visit_id, row 5: is empty"),
         (changed("visit_id", 1, "a1"), {}, "column visit_id, row 3: names the admission of row 2 again"),
@@ -165,7 +165,7 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
         ),
     ],
 )
-def test_what_does_not_fit_is_told_by_column_and_row(tmp_path, frame, said, words):
+def test_a_value_that_does_not_fit_is_reported_with_column_and_row(tmp_path, frame, said, words):
     frame.to_csv(tmp_path / "v.csv", index=False)
     with pytest.raises(mlci.InputError, match=words) as error:
         mlci.build_cohort("file", tmp_path / "v.csv", **{**SAID, "outcomes": RULES, **said})
@@ -178,7 +178,7 @@ def test_an_outcome_needs_a_name_and_a_rule(words):
     assert "is not NAME=RULE" in str(done.exception)
 
 
-def test_codes_without_zeros_are_said_and_put_back():
+def test_lost_zeros_are_reported_and_restored():
     frame = pd.DataFrame({"visit": np.arange(40), "dx": ["38.9", "401.9"] * 20, "died": [0, 1] * 20})
     cohort = mlci.Cohort.from_frame(frame, icd_version=9)
     assert any("20 codes have fewer than three digits before their dot" in note for note in cohort.notes)
@@ -210,7 +210,7 @@ def test_wrong_names_get_a_sentence():
         mlci.Cohort.from_frame([1, 2])
 
 
-def test_a_column_that_is_an_outcome_by_name_alone_is_said(tmp_path):
+def test_a_column_that_is_an_outcome_by_name_only_is_reported(tmp_path):
     """A decimal comma may be a thousand: such lengths of stay are not read, nor forgotten."""
     (tmp_path / "a.csv").write_text("visit_id;DX1;died;los\n1;I50.9;1;9,5\n2;E11.9;0;3,0\n")
     cohort = mlci.build_cohort("file", tmp_path / "a.csv")
@@ -219,7 +219,7 @@ def test_a_column_that_is_an_outcome_by_name_alone_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(("rule", "told"), [("los>7", True), ("los>=-20", False), ("died", False)])
-def test_numbers_below_zero_that_an_outcome_compares_are_told(rule, told):
+def test_numbers_below_zero_in_a_comparison_are_reported(rule, told):
     """Many a file writes -9 for "not known"; what is compared with a number below 0 may well be below it."""
     visits = VISITS.assign(los=[8, -9, None, 3], died=[1, 0, 0, 1])
     cohort = mlci.Cohort.from_frame(visits, id="visit_id", icd_version=10, outcomes={"stay": rule})

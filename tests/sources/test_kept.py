@@ -1,4 +1,4 @@
-"""The SQL kept of MIMIC's expressions is what Ibis makes of them, and answers as they do."""
+"""The stored SQL of MIMIC's queries is what Ibis compiles, and gives the same results."""
 
 from importlib.metadata import version
 

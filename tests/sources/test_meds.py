@@ -67,7 +67,7 @@ def test_splits_and_predictions(demos, tmp_path, theirs):
     assert "lacks the column prediction_time" in str(CliRunner().invoke(cli, [*score, "--meds", "mortality"]).exception)
 
 
-def test_what_is_no_meds_folder_is_told(demos, tmp_path):
+def test_a_folder_without_meds_raises_a_clear_error(demos, tmp_path):
     with pytest.raises(mlci.InputError, match="has no data"):
         mlci.build_cohort("meds", tmp_path)
     folder = meds_folder.write(demos / "mimic4_demo", tmp_path / "meds", splits={1: "train"})

@@ -1,4 +1,4 @@
-"""The NHDS parser against a tidy reading of the same file that was made without it, and against broken files."""
+"""The NHDS parser compared with an independent reading of the same file, and on broken files."""
 
 import bz2
 import gzip

@@ -72,7 +72,7 @@ def test_dates_without_times(tmp_path):
         assert {name: row[name] for name in expected} == expected, case
 
 
-def test_the_version_of_a_code_is_told_or_the_code_is_dropped(tmp_path):
+def test_the_version_of_a_code_is_found_or_the_code_is_dropped(tmp_path):
     conditions = [
         (2, "x"),
         (1, "x"),
@@ -116,7 +116,7 @@ def test_the_demo_as_published_in_omop(demos):
     assert [(step.removed, step.left) for step in ours.attrition] == [(0, 852), (582, 270), (147, 123)]
 
 
-def test_what_is_left_out_is_told_with_the_way_to_count_it(demos):
+def test_left_out_visits_are_reported_with_the_option_to_count_them(demos):
     cohort = build_cohort("omop", demos / "mimic4_demo_omop")
     (said,) = [note for note in cohort.notes if "not inpatient by their concept" in note]
     assert said.startswith("801 visits")
@@ -141,7 +141,7 @@ def test_descendants_of_an_inpatient_concept_are_inpatient(tmp_path):
         build_cohort("omop", folder, visits="inpatient")
 
 
-def test_snomed_alone_is_taken_back_by_the_maps_of_the_vocabulary(tmp_path):
+def test_snomed_alone_is_mapped_back_with_the_vocabulary(tmp_path):
     folder = visit(tmp_path)
     header = [*hospitals.OMOP["condition_occurrence"], "condition_concept_id"]
     conditions = [[1, 1, 7, 3, "84114007", 3], [2, 1, 7, 0, "a fall", 13], [3, 1, 7, 0, "a cold", 23]]
@@ -155,7 +155,7 @@ def test_snomed_alone_is_taken_back_by_the_maps_of_the_vocabulary(tmp_path):
     headers = {"condition_occurrence": header, "concept": hospitals.OMOP["concept"]}
     hospitals.write(folder, tables, headers)
     with pytest.raises(
-        mlci.InputError, match="3 rows hold no code, or one of another vocabulary alone, such as SNOMED: the table"
+        mlci.InputError, match="3 rows hold no code, or only one of another vocabulary, such as SNOMED: the table"
     ):
         build_cohort("omop", folder)
     maps = ["100,3,Maps to", "3,101,Mapped from", "102,13,Maps to", "103,13,Maps to", "105,3,Maps to", "106,3,Maps to"]

@@ -1,4 +1,4 @@
-"""The synthetic hospital: its seed fixes it, its rates and curves are as declared, its raw tables give it back."""
+"""The synthetic hospital: reproducible by its seed, with the declared rates and curves, also from its raw tables."""
 
 import gzip
 from hashlib import sha256
@@ -98,7 +98,7 @@ def test_a_known_share_of_severity_arises_after_admission_in_flagged_codes():
     assert all(list(ours["codes"][who]) == list(theirs["codes"][who]) for who in both)
 
 
-def test_many_hospitals_differ_as_they_say():
+def test_several_hospitals_differ_as_their_columns_state():
     table = synthetic.read(15_000, seed=7, hospitals=20).table.to_pandas()
     truth = table.groupby("hospital")[["true_quality", "true_coding"]].agg(["min", "max"])
     assert len(truth) == 20
@@ -196,7 +196,7 @@ def test_raw_tables_hold_the_traps_of_the_real_ones(raw):
         (10, {"hospitals": 4, "as_mimic4": "raw"}, "no place for a hospital's name"),
     ],
 )
-def test_bad_input_is_told(location, options, message):
+def test_bad_input_raises_a_clear_error(location, options, message):
     with pytest.raises(mlci.InputError, match=message):
         mlci.build_cohort("synthetic", location, **options)
 

@@ -1,4 +1,4 @@
-"""Own tables: the MIMIC-III demo described in TOML is the cohort of `mimic3`; every rule at its edge; bad input."""
+"""Own tables: the MIMIC-III demo described in TOML gives the cohort of `mimic3`; edge cases of rules; bad input."""
 
 import copy
 import csv
@@ -321,7 +321,7 @@ def changed(**sections: dict) -> dict:
         (None, r"needs the option config"),
     ],
 )
-def test_a_bad_layout_is_told(layout, message, tmp_path):
+def test_a_bad_layout_raises_a_clear_error(layout, message, tmp_path):
     with pytest.raises(mlci.InputError, match=message):
         mlci.build_cohort("tables", write(tmp_path, stays=STAYS, dx=DX), config=layout)
 

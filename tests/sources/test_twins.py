@@ -22,5 +22,5 @@ def test_the_first_repeat_is_named(kind):
     assert twins(ids[:3]) is None
 
 
-def test_numbers_beyond_the_signed_ones_are_told_apart():
+def test_numbers_beyond_the_signed_range_are_distinguished():
     assert repeated(pa.chunked_array([pa.array([2**64 - 1, 2**64 - 2, 2**64 - 1], pa.uint64())])) == 1

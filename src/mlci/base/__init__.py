@@ -1,1 +1,1 @@
-"""What every room stands on: errors for people, files that appear whole, the names of outcomes and measures."""
+"""Shared basics: errors for users, files that appear completely or not at all, names of outcomes."""

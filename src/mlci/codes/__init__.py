@@ -1,1 +1,1 @@
-"""What is known about ICD codes: how they are written, what they mean, which comorbidity they stand for."""
+"""ICD codes: how they are written, what they mean, and to which comorbidities they belong."""

@@ -1,9 +1,8 @@
-"""CSV files of a size that memory holds, read by Arrow: a file is unpacked and parsed on several cores, and read once.
+"""Read CSV files that fit in memory with Arrow, which uses several cores and reads a file only once.
 
-In come a file, its header and the wanted columns with their types; out comes an Arrow table of these. DuckDB unpacks
-and parses a gzipped file on one core, and again for every query, but it takes more ways to write a number or a time,
-and says what it refuses: whatever Arrow does not take as it is, and whatever is large, is left to it. It does not look
-at a gzipped file's checksum, nor at where the file ends: that is done here.
+DuckDB decompresses and parses a gzipped file on one core, and again for every query. But it accepts more forms of
+numbers and times, and its errors name what it refuses. So large files, and files that Arrow does not accept, are left
+to DuckDB. DuckDB does not check the checksum and the end of a gzipped file; `check_whole` does.
 """
 
 from collections.abc import Mapping
@@ -14,9 +13,9 @@ import pyarrow.csv as pc
 
 from mlci.base.errors import InputError
 
-PLAIN, PACKED = 1 << 30, 1 << 27  # bytes of the largest file, as it is and gzipped
+PLAIN, PACKED = 1 << 30, 1 << 27  # bytes of the largest file that Arrow reads, plain and gzipped
 BLOCK = 4 << 20  # bytes parsed at once
-TYPES = {  # but for whole numbers
+TYPES = {  # for whole numbers see `read`
     "float64": pa.float64(),
     "string": pa.string(),
     "timestamp": pa.timestamp("us"),
@@ -25,7 +24,7 @@ TYPES = {  # but for whole numbers
 
 
 def is_packed(file: Path) -> bool:
-    """Return whether a file is gzipped, by its name.
+    """Return whether a file is gzipped, judged by its name.
 
     >>> is_packed(Path("icustays.CSV.GZ"))
     True
@@ -34,7 +33,7 @@ def is_packed(file: Path) -> bool:
 
 
 def read(file: Path, kinds: Mapping[str, str]) -> pa.Table | None:
-    """Read these columns of a file, each of its Ibis type; None where Arrow does not take them, or the file is large.
+    """Read columns of a file with their Ibis types; None if Arrow does not accept them, or the file is large.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -45,10 +44,10 @@ def read(file: Path, kinds: Mapping[str, str]) -> pa.Table | None:
     """
     packed = is_packed(file)
     if file.stat().st_size <= (PACKED if packed else PLAIN):
-        for whole in (pa.int32(), pa.int64()):  # half the memory, for most files
+        for whole in (pa.int32(), pa.int64()):  # int32 is enough for most files and takes half the memory
             try:
                 return _read(file, {name: whole if kind == "int64" else TYPES[kind] for name, kind in kinds.items()})
-            except (pa.ArrowInvalid, pa.ArrowKeyError):  # odd, or without a column: DuckDB reads it or says why
+            except (pa.ArrowInvalid, pa.ArrowKeyError):  # odd values, or a missing column: DuckDB reads it or says why
                 pass
             except OSError:  # damaged
                 break
@@ -66,7 +65,7 @@ def _read(file: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 def check_whole(file: Path) -> None:
-    """Refuse a gzipped file that was cut short or changed: DuckDB would take its beginning for the whole.
+    """Refuse a gzipped file that was truncated or changed: DuckDB would read its beginning as the whole file.
 
     >>> import gzip
     >>> from tempfile import TemporaryDirectory
@@ -75,11 +74,11 @@ def check_whole(file: Path) -> None:
     ...     _ = file.write_bytes(gzip.compress(b"hadm_id,ward")[:-1])
     ...     check_whole(file)
     Traceback (most recent call last):
-    mlci.base.errors.InputError: ...stays.csv.gz: is not a whole gzip file: it was cut short or changed; copy it anew.
+    mlci.base.errors.InputError: ...stays.csv.gz: is not a whole gzip file: it was cut short or changed; copy it again.
     """
     try:
         with pa.input_stream(str(file), compression="gzip") as stream:
             while stream.read(BLOCK):
                 pass
     except OSError:
-        raise InputError(f"{file}: is not a whole gzip file: it was cut short or changed; copy it anew.") from None
+        raise InputError(f"{file}: is not a whole gzip file: it was cut short or changed; copy it again.") from None

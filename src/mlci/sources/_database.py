@@ -1,7 +1,6 @@
-"""Tables by Ibis, in whatever engine they lie: a database by its URL, a backend that is open, or the views of a folder.
+"""Open tables with Ibis: of a database by its URL, of an open backend, or the views of a folder.
 
-In come a location and the columns that a source needs, with their types; out come Ibis tables with exactly those
-columns, in lower case.
+The tables have exactly the columns that a source needs, in lower case and with the types that it needs.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,11 +19,11 @@ from mlci.sources._folder import Columns, Folder, raw
 
 @dataclass(frozen=True)
 class Opened:
-    """An engine and its tables, as they lie there and as they were wanted."""
+    """An Ibis backend and its tables."""
 
-    backend: Any  # of Ibis: each engine has a class of its own
-    raw: dict[str, ir.Table]
-    tables: dict[str, ir.Table]
+    backend: Any  # each engine has a class of its own
+    raw: dict[str, ir.Table]  # the tables as they are
+    tables: dict[str, ir.Table]  # with the wanted columns and types
 
 
 def of_folder(folder: Folder) -> Opened:
@@ -46,7 +45,7 @@ def open_database(
     aliases: Mapping[str, str],
     optional: Collection[str],
 ) -> "tuple[Opened, dict[str, str]]":
-    """Find the wanted tables in a database, and shape them; also how messages call each."""
+    """Find the wanted tables in a database; return them with their names for messages."""
     if isinstance(location, str):
         shown = address(location)
         if urlsplit(location).scheme in ("postgres", "postgresql"):
@@ -55,7 +54,7 @@ def open_database(
             if urlsplit(location).scheme == "duckdb" and "read_only" not in location:
                 location += ("&" if "?" in location else "?") + "read_only=True"
             backend: Any = ibis.connect(location)
-        except Exception as error:  # whatever a driver raises, there is no connection
+        except Exception as error:  # drivers raise errors of many kinds
             reason = without_secrets(str(error), location) or type(error).__name__
             raise InputError(f"{shown}: no connection ({reason}).") from None
     else:
@@ -86,7 +85,7 @@ def open_database(
 
 
 def _shape(table: ir.Table, columns: Columns, where: str, *, lax: bool) -> ir.Table:
-    """Return exactly the columns wanted, in lower case, of the wanted types."""
+    """Return a table with exactly the wanted columns, in lower case and with the wanted types."""
     actual = {name.lower(): name for name in table.columns}
     chosen = {}
     for name, kind in columns.items():
@@ -102,6 +101,6 @@ def _shape(table: ir.Table, columns: Columns, where: str, *, lax: bool) -> ir.Ta
 
 def _cast(column: Any, kind: dt.DataType, where: str, lax: bool) -> Any:
     if lax and column.type().is_string() and not kind.is_string():
-        raise InputError(f"{where}: is text; Spark would turn what it cannot read into null, so {kind} is needed.")
+        raise InputError(f"{where}: is text; {kind} is needed, because Spark would turn unreadable text into null.")
     same = (dt.DataType.is_integer, dt.DataType.is_timestamp, dt.DataType.is_string)
     return column if any(test(kind) and test(column.type()) for test in same) else column.cast(kind)

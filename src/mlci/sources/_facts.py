@@ -1,4 +1,4 @@
-"""What a cohort file says of itself in its metadata, which anybody may have written: the facts, or one sentence."""
+"""Read and check the metadata of a cohort file, which anybody may have written."""
 
 from typing import Annotated
 
@@ -43,7 +43,7 @@ def read_facts(schema: pa.Schema, where: str) -> CohortFacts:
             raise ValueError
         return CohortFacts.model_validate_json(text)
     except ValidationError as error:
-        said = complaint(error.errors(include_url=False, include_input=False, include_context=False))
-        raise InputError(f"{where}: the metadata is not that of a cohort file ({said}).") from None
+        reason = complaint(error.errors(include_url=False, include_input=False, include_context=False))
+        raise InputError(f"{where}: the metadata is not that of a cohort file ({reason}).") from None
     except ValueError:
         raise InputError(f"{where}: the metadata is not that of a cohort file.") from None

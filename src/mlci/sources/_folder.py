@@ -1,7 +1,7 @@
-"""A folder of tables, read in place by embedded DuckDB: each file becomes a view of the wanted columns and types.
+"""Open a folder of tables with embedded DuckDB: each file becomes a view with the wanted columns and types.
 
-In come a folder and the columns that a source needs, with their types; out comes a connection to DuckDB with a view for
-each table and one for its file as it is. A message names the file, column and row of what is missing or unreadable.
+A second view of each file has all columns as they are. Errors name the file, column and row of what is missing or
+cannot be read.
 """
 
 import csv
@@ -26,10 +26,10 @@ from mlci.sources._csv import read as read_csv
 if TYPE_CHECKING:
     import duckdb
 
-Columns = Mapping[str, str]  # column -> Ibis type; a type that ends in "?" may be missing and is then null
+Columns = Mapping[str, str]  # column -> Ibis type; with a "?" at the end, the column may be missing and is then null
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 TYPES = {"int64": "BIGINT", "float64": "DOUBLE", "string": "VARCHAR", "timestamp": "TIMESTAMP", "date": "DATE"}
-ROWS = 1 << 18  # handed over at once
+ROWS = 1 << 18  # rows per batch of a result
 WHOLE = {f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
 NUMBERS = WHOLE | {"FLOAT", "DOUBLE"}
 
@@ -39,13 +39,13 @@ class Folder:
     """A connection to DuckDB in which each table is a view."""
 
     connection: "duckdb.DuckDBPyConnection"
-    views: dict[str, str]  # by table; its file as it is has the view `raw` of that name
-    where: dict[str, str]  # by table: its file
-    read: dict[str, pa.Table]  # by view: the files that Arrow has read
-    exact: bool  # whether all columns are of the types wanted, and not of kindred ones
+    views: dict[str, str]  # table -> view; `raw` of its name is the view of the file as it is
+    where: dict[str, str]  # table -> file
+    read: dict[str, pa.Table]  # view -> a file that Arrow has read
+    exact: bool  # whether all columns have exactly the wanted types, rather than related ones
 
     def answers(self, queries: Sequence[tuple[str, Callable[[pa.RecordBatchReader], Any]]]) -> list[Any] | None:
-        """Answer queries at the same time, each by what is made of its rows; None where DuckDB refuses one."""
+        """Run queries at the same time; return what their functions make of the rows, or None if DuckDB refuses one."""
         import duckdb
 
         def answer(cursor: "duckdb.DuckDBPyConnection", query: tuple[str, Callable]) -> Any:
@@ -55,11 +55,11 @@ class Folder:
         with ThreadPoolExecutor(1 + len(queries)) as pool:
             try:
                 found = pool.map(answer, cursors, queries)
-                pool.submit(import_module, "pyarrow.parquet")  # which writes the cohort
+                pool.submit(import_module, "pyarrow.parquet")  # will be needed to write the cohort
                 return list(found)
             except duckdb.Error:
                 return None
-            except BaseException:  # Ctrl-C: nothing is left running
+            except BaseException:  # Ctrl-C: stop all queries
                 for cursor in cursors:
                     cursor.interrupt()
                 raise
@@ -72,14 +72,14 @@ class Folder:
 
 
 def raw(view: str) -> str:
-    """Return the name of the view of a table's file as it is."""
+    """Return the name of the view with all columns of a table's file as they are."""
     return f"{view}/raw"
 
 
 def open_folder(
     folder: Path, wanted: Mapping[str, Columns], prefix: str, aliases: Mapping[str, str], optional: Collection[str]
 ) -> Folder:
-    """Find the file of each wanted table, read those that are CSV, and make the views."""
+    """Find the file of each wanted table, read the CSV files, and make the views."""
     if not folder.is_dir():
         reason = "is a file" if folder.exists() else "does not exist"
         raise InputError(f"{folder}: {reason}; a folder with the tables or a database URL is needed.")
@@ -88,11 +88,11 @@ def open_folder(
     }
     files = {name: file for name, file in found.items() if file is not None}
     kinds = {name: _kinds(file, wanted[name]) for name, file in files.items() if ".csv" in file.name.lower()}
-    longest_first = sorted(kinds, key=lambda name: -files[name].stat().st_size)  # each is unpacked on one core
+    longest_first = sorted(kinds, key=lambda name: -files[name].stat().st_size)  # each is decompressed on one core
     with ThreadPoolExecutor(1 + len(kinds)) as pool:
         parsed = {name: pool.submit(_in_memory, files[name], kinds[name], wanted[name]) for name in longest_first}
         if kinds:
-            pool.submit(import_module, "pyarrow.dataset")  # DuckDB imports it once it is handed a table
+            pool.submit(import_module, "pyarrow.dataset")  # DuckDB will import it with the first Arrow table
         connection, spill = _duckdb()
     views = {name: name.replace(".", "_") for name in files}
     read = {raw(views[name]): table for name, future in parsed.items() if (table := future.result()) is not None}
@@ -112,11 +112,11 @@ def open_folder(
 
 
 def _duckdb() -> "tuple[duckdb.DuckDBPyConnection, ExitStack]":
-    """Return an embedded DuckDB, and what to close after it: the folder into which it spills."""
+    """Return an embedded DuckDB, and its temporary folder, which must be closed after it."""
     import duckdb
 
-    # Half the machine would be wasted on hashing less than a gigabyte; the limit makes DuckDB spill instead.
-    # Its folder is for this connection alone: two that share one crash, and no one else may read what lies there.
+    # By default DuckDB may use most of the memory; with this limit it writes temporary data to disk instead.
+    # The folder is for this connection alone: two connections that share one crash, and the data are private.
     spill = ExitStack()
     settings: Any = {"memory_limit": "2GB", "temp_directory": str(spill.enter_context(scratch()))}
     connection = duckdb.connect(config=settings)
@@ -125,7 +125,7 @@ def _duckdb() -> "tuple[duckdb.DuckDBPyConnection, ExitStack]":
 
 
 def _shape(connection: "duckdb.DuckDBPyConnection", view: str, columns: Columns, where: str) -> bool:
-    """Make the view of exactly the columns wanted, in lower case, and say whether all have the very types wanted."""
+    """Make a view with exactly the wanted columns, in lower case; return whether all have exactly the wanted types."""
     file = connection.sql(f'FROM "{raw(view)}"')
     actual = {name.lower(): (name, str(kind)) for name, kind in zip(file.columns, file.types)}
     chosen, exact = [], True
@@ -133,13 +133,13 @@ def _shape(connection: "duckdb.DuckDBPyConnection", view: str, columns: Columns,
         optional, kind = kind.endswith("?"), TYPES[kind.removesuffix("?")]
         if name not in actual and not optional:
             raise InputError(f"{where}: lacks the column {name}; {columns_of(file.columns, columns)}.")
-        there, found = actual.get(name, (None, kind))
+        column, found = actual.get(name, (None, kind))
         if kind in ("TIMESTAMP", "DATE") and found in NUMBERS:
             raise InputError(f"{where}: column {name}: is {found}; {kind.lower()} is needed.")
-        cell = "NULL" if there is None else '"' + there.replace('"', '""') + '"'
-        kindred = found in WHOLE if kind == "BIGINT" else found.startswith(kind)
-        chosen.append(f'{cell if kindred and there else f"CAST({cell} AS {kind})"} AS "{name}"')
-        exact &= not kindred or kind in (found, "BIGINT")
+        cell = "NULL" if column is None else '"' + column.replace('"', '""') + '"'
+        related = found in WHOLE if kind == "BIGINT" else found.startswith(kind)
+        chosen.append(f'{cell if related and column else f"CAST({cell} AS {kind})"} AS "{name}"')
+        exact &= not related or kind in (found, "BIGINT")
     connection.execute(f'CREATE VIEW "{view}" AS SELECT {", ".join(chosen)} FROM "{raw(view)}"')
     return exact
 
@@ -159,7 +159,7 @@ def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: b
     if not found:
         allowed = ", ".join(f"{name}{ending}" for ending in ENDINGS)
         raise InputError(
-            f"{folder}: lacks the table {name}; allowed are {allowed}, in any case, here or one folder down."
+            f"{folder}: lacks the table {name}; allowed are {allowed}, in capitals or not, here or one folder down."
         )
     if len(found) > 1:
         raise InputError(f"{folder}: holds the table {name} {len(found)} times ({found[0]}, {found[1]}); leave one.")
@@ -167,7 +167,7 @@ def _find_file(folder: Path, name: str, alias: str | None = None, *, optional: b
 
 
 def _kinds(file: Path, columns: Columns) -> dict[str, str]:
-    """Return the columns of a CSV file, each with its type: the wanted ones as wanted, the others as text."""
+    """Return the columns of a CSV file with their types; those that are not wanted are text."""
     header = _header(file)
     lower = [name.lower() for name in header]
     missing = [name for name, kind in columns.items() if name not in lower and not kind.endswith("?")]
@@ -183,9 +183,9 @@ def _in_memory(file: Path, kinds: Mapping[str, str], columns: Columns) -> pa.Tab
 
 
 def _csv_scan(file: Path, kinds: Mapping[str, str]) -> str:
-    """Return how DuckDB reads a CSV file; nothing is guessed, and text that nobody asks for is not parsed."""
+    """Return the SQL with which DuckDB reads a CSV file; all types are given, so that DuckDB guesses nothing."""
     types = ", ".join(f"{_quoted(name)}: {TYPES[kind]!r}" for name, kind in kinds.items())
-    packed = "gzip" if is_packed(file) else "none"  # DuckDB looks for .gz in lower case alone
+    packed = "gzip" if is_packed(file) else "none"  # DuckDB recognises .gz in small letters only
     form = f"""header=true, auto_detect=false, delim=',', quote='"', escape='"', compression={packed!r}"""
     return f"read_csv({_quoted(_literal(file))}, {form}, columns={{{types}}})"
 
@@ -205,7 +205,7 @@ def _header(file: Path) -> list[str]:
 
 
 def _parquet_scan(file: Path) -> str:
-    with file.open("rb") as stream:  # raises what the file system itself refuses
+    with file.open("rb") as stream:  # raises the errors of the file system
         if stream.read(4) != b"PAR1":
             raise InputError(f"{file}: is not a Parquet file.")
     return f"read_parquet({_quoted(_literal(file))})"
@@ -216,5 +216,5 @@ def _quoted(text: str) -> str:
 
 
 def _literal(file: Path) -> str:
-    """Return the path as DuckDB writes one that is no pattern: a folder may be named x[1] or h*."""
+    """Return the path, escaped for DuckDB, which would read names such as x[1] or h* as patterns."""
     return re.sub(r"[*?\[]", r"[\g<0>]", str(file))

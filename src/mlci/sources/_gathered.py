@@ -1,7 +1,7 @@
-"""The codes of each admission, in recorded order: rows of codes, or lists with positions in front, come in.
+"""Collect the codes of each admission in recorded order, from rows of codes or from lists with positions in front.
 
-Engines gather in orders of their own, and not all of them can sort a list; so the order is made here, by position and
-then by code, and a position below 0 is refused in one sentence.
+Engines collect values in orders of their own, and not all of them can sort a list. So codes are sorted here, by
+position and then by code. A position below 0 raises an error of one sentence.
 """
 
 from collections.abc import Iterable
@@ -14,22 +14,22 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError
 from mlci.sources._twins import near
 
-FIRST, LAST = 10_000, 89_999  # what is added to a code's position, and the last position
-BELOW = "00000"  # in place of a position below 0
+FIRST, LAST = 10_000, 89_999  # the number added to a code's position, and the last position
+BELOW = "00000"  # stands for a position below 0
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """Codes as an engine handed them over: runs of rows of the same admission."""
+    """Codes in the order of the engine: runs of rows of the same admission."""
 
     codes: pa.DictionaryArray
     positions: np.ndarray
-    starts: np.ndarray  # of the runs, and the end of the last
-    admissions: pa.Array  # of the runs
+    starts: np.ndarray  # the start of each run, and the end of the last
+    admissions: pa.Array  # the admission of each run
 
     @classmethod
     def of(cls, batches: Iterable[pa.RecordBatch]) -> "Gathered":
-        """Take rows with `admission`, `position` and `code`, some at a time: as they come they fill much memory."""
+        """Collect rows with `admission`, `position` and `code`, batch by batch, because all rows need much memory."""
         codes, positions, starts, heads, total = [], [], [], [], 0
         for batch in batches:
             admission = batch["admission"]
@@ -44,7 +44,7 @@ class Gathered:
             none = pa.array([], pa.string()).dictionary_encode()
             return cls(none, np.empty(0, np.int32), np.zeros(1, np.int64), pa.array([], pa.int64()))
         head, start = pa.concat_arrays(heads), np.concatenate(starts)
-        new = np.concatenate([[True], pc.not_equal(head[1:], head[:-1])])  # a run may go on in the next batch
+        new = np.concatenate([[True], pc.not_equal(head[1:], head[:-1])])  # a run may continue in the next batch
         return cls(
             pa.chunked_array(codes).unify_dictionaries().combine_chunks(),
             np.concatenate(positions),
@@ -53,9 +53,9 @@ class Gathered:
         )
 
     def lists(self, ids: pa.ChunkedArray, where: str) -> pa.ListArray:
-        """Return the codes of each admission of `ids`, by position (then by code); null where an admission has none.
+        """Return the codes of each admission of `ids`, by position and then by code; null for an admission without any.
 
-        Codes of no admission are left out.
+        Codes of other admissions are left out.
 
         >>> rows = {"admission": [8, 7, 7, 9], "position": [1, 2, 1, 1], "code": ["I10", "N179", "I509", "E119"]}
         >>> gathered = Gathered.of(pa.table(rows).to_batches())
@@ -67,12 +67,12 @@ class Gathered:
             raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
         counts = np.bincount(place[place >= 0], lengths[place >= 0], minlength=len(ids))
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        there = self._ordered and (np.diff(place, prepend=-1) > 0).all()
-        codes = self.codes if there else self.codes.take(pa.array(self._order(place)))
+        in_place = self._ordered and (np.diff(place, prepend=-1) > 0).all()
+        codes = self.codes if in_place else self.codes.take(pa.array(self._order(place)))
         return pa.ListArray.from_arrays(pa.array(offsets), codes, mask=pa.array(counts == 0))
 
     def _order(self, place: np.ndarray) -> np.ndarray:
-        """Return in which order to take the codes, of runs that belong to these places or (-1) to none."""
+        """Return the order in which to take the codes; `place` is the row of each run's admission, or -1."""
         run = np.argsort(place, kind="stable")
         run = run[np.searchsorted(place[run], 0) :]
         place, lengths = place[run], np.diff(self.starts)[run]
@@ -85,16 +85,16 @@ class Gathered:
 
     @property
     def _ordered(self) -> bool:
-        """Whether positions rise within every run, as in most databases: whole runs are moved then."""
-        level = self.positions[1:] <= self.positions[:-1]
-        level[self.starts[1:-1] - 1] = False
-        return not level.any()
+        """Whether positions ascend within every run, as in most databases; then whole runs can be moved."""
+        not_ascending = self.positions[1:] <= self.positions[:-1]
+        not_ascending[self.starts[1:-1] - 1] = False
+        return not not_ascending.any()
 
 
 def places(these: pa.Array | pa.ChunkedArray, among: pa.ChunkedArray) -> np.ndarray:
-    """Return the row at which each of these ids stands first among others, or -1.
+    """Return the first row of each of `these` ids `among` others, or -1.
 
-    Whole numbers that lie close together are looked up in a table of all between the least and the largest.
+    Whole numbers in a narrow range are looked up in a table of all numbers between the least and the largest.
 
     >>> places(pa.array([8, 6, 7]), pa.chunked_array([[7, 8, 8]]))
     array([ 1, -1,  0])
@@ -104,14 +104,14 @@ def places(these: pa.Array | pa.ChunkedArray, among: pa.ChunkedArray) -> np.ndar
         found = pc.index_in(these, value_set=among.combine_chunks().cast(these.type))
         return pc.fill_null(found, -1).to_numpy()
     least, most = ends
-    rows = np.full(most - least + 2, -1)  # the last is for whoever lies outside
+    rows = np.full(most - least + 2, -1)  # the last entry is for ids outside the range
     rows[among.cast(pa.int64()).to_numpy()[::-1] - least] = np.arange(len(among))[::-1]
     numbers = these.cast(pa.int64()).to_numpy()
     return rows[np.where((numbers >= least) & (numbers <= most), numbers - least, -1)]
 
 
 def codes_in_order(placed: pa.ChunkedArray, where: str) -> pa.ListArray:
-    """Sort lists made with `_rules.placed` by position (then by code), and take the position off."""
+    """Sort lists made with `_rules.placed` by position and then by code, and remove the positions."""
     lists = placed.cast(pa.list_(pa.string())).combine_chunks()
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten().dictionary_encode()
@@ -119,9 +119,9 @@ def codes_in_order(placed: pa.ChunkedArray, where: str) -> pa.ListArray:
     if marked.any():
         below = int(marked[flat.indices.to_numpy()].sum())
         raise InputError(f"{where}: {below} codes have a position below 0; positions are whole numbers from 0.")
-    rank = np.argsort(pc.sort_indices(flat.dictionary).to_numpy())  # digits of one width: as text, so by position
+    rank = np.argsort(pc.sort_indices(flat.dictionary).to_numpy())  # text order is order by position: equal widths
     place = np.repeat(np.arange(len(lists)), lengths) * len(rank) + rank[flat.indices.to_numpy()]
-    order = np.argsort(place, kind="stable")  # linear where an engine collects in the order of the file, as most do
+    order = np.argsort(place, kind="stable")  # linear if an engine collects in the order of the file, as most do
     codes = pc.utf8_slice_codeunits(flat.dictionary, len(str(FIRST)))
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     values = pa.DictionaryArray.from_arrays(flat.indices.take(pa.array(order)), codes)

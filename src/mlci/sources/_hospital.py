@@ -1,7 +1,7 @@
-"""What the hospital databases share: the checks of every admission.
+"""Turn the rows of a hospital database into a draft, after the checks that all hospital databases share.
 
-In come rows of admissions; out comes a `Draft`. A database that breaks a rule of its own (an admission twice, without
-patient, or ended before it began) is refused in one sentence, so that no error of its turns into an outcome.
+A database that breaks its own rules (an admission that is repeated, has no patient, or ends before it begins) raises an
+error of one sentence, so that an error in the data cannot become an outcome.
 """
 
 from collections.abc import Sequence
@@ -20,28 +20,29 @@ from mlci.sources._twins import repeated
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-# Stays that end before they begin: an error, kept with an unknown length (True), or kept as not long, as in the paper.
+# Stays that end before they begin: an error (False), kept with an unknown length (True), or kept as not long ("short",
+# as in the paper).
 NegativeStays = bool | Literal["short"]
-COUNTS = ("other_codes", "unknown_codes", "not_codes")  # of diagnoses that are none of an admission's codes
+COUNTS = ("other_codes", "unknown_codes", "not_codes")  # counts of diagnoses that are not used as codes
 CHECKS = (*COUNTS, "has_patient", "negative_stay", "died_on_the_day", "died_before")
 
 
 def number(tables: Any) -> "ir.Table":
-    """Describe how many diagnoses there are, whosever they are."""
+    """Describe the number of all diagnoses, those without an admission included."""
     return tables["diagnoses_icd"].agg(n=tables["diagnoses_icd"].count())
 
 
 def in_order(batches: pa.RecordBatchReader) -> pa.Table:
-    """Return rows of admissions in the order of their ids: joins leave them nearly so, and no list is moved yet."""
+    """Return rows of admissions sorted by id; this is cheap here, before lists of codes are added."""
     rows = batches.read_all().combine_chunks()
     return rows.take(pc.sort_indices(rows["admission_id"]))
 
 
 def with_codes(tables: Tables, queries: Sequence[Query]) -> tuple[pa.Table, int]:
-    """Ask for admissions and their codes, which come as rows: an engine takes longer to gather millions of them.
+    """Run four queries; return the admissions with their codes, and the number of all diagnoses.
 
-    The third query is how many diagnoses of an admission are none of its codes; the fourth how many diagnoses there
-    are, whosever they are, which is the second answer here.
+    The queries are for admissions, codes, the diagnoses of each admission that are not used as codes, and the number of
+    all diagnoses. Codes are fetched as rows, because an engine would take longer to collect them into lists.
     """
     rows, codes, left_out, number = tables.ask(queries)
     ids = rows["admission_id"]
@@ -71,9 +72,9 @@ def draft(
 ) -> Draft:
     """Check the rows, whose codes are in order, and count what the rules remove.
 
-    `admissions` names the table and its columns of admission, patient and end of stay, as messages call them; `chosen`
-    are the steps by which the expression itself chose the rows. `recorded` is how many diagnoses there are, if each of
-    an admission is among its codes or in one of its counts: those of no admission need not be looked for then.
+    `admissions` names the table and its columns of admission, patient and end of stay, for messages. `chosen` are the
+    steps with which the query itself chose the rows. `recorded` is the number of all diagnoses, if each diagnosis of an
+    admission is a code or in one of its counts; diagnoses without an admission then need no query of their own.
     """
     table, key, _, end = admissions
     where = tables.where[table]
@@ -99,10 +100,10 @@ def draft(
         if not len(attrition.table):
             raise _no_codes(rows, tables.where[diagnoses], icd_version)
     if recorded is None:
-        astray = tables.count(tables[diagnoses].anti_join(tables[table], key))
+        orphans = tables.count(tables[diagnoses].anti_join(tables[table], key))
     else:
-        astray = recorded - _diagnoses(rows)
-    notes = {f"{{}} rows of {diagnoses} belong to no row of {table} and were dropped.": astray}
+        orphans = recorded - _diagnoses(rows)
+    notes = {f"{{}} rows of {diagnoses} belong to no row of {table} and were dropped.": orphans}
     notes |= {text: total(name) for name, text in _notes(icd_version, death_day_counts, negative_stays).items()}
     kept = attrition.table.drop_columns([*CHECKS, "admitted"])
     return Draft(
@@ -115,9 +116,9 @@ def draft(
 
 
 def _diagnoses(rows: pa.Table) -> int:
-    """Return how many diagnoses the rows hold, as codes or counted out."""
-    counted = sum(pc.sum(rows[name]).as_py() or 0 for name in COUNTS)
-    return int(counted) + (pc.sum(pc.list_value_length(rows["codes"])).as_py() or 0)
+    """Return the number of diagnoses of the rows, those that are not used as codes included."""
+    unused = sum(pc.sum(rows[name]).as_py() or 0 for name in COUNTS)
+    return int(unused) + (pc.sum(pc.list_value_length(rows["codes"])).as_py() or 0)
 
 
 def paper_outcomes(icu_hours: int, death_day_counts: bool) -> dict[str, str]:
@@ -137,7 +138,7 @@ def paper_outcomes(icu_hours: int, death_day_counts: bool) -> dict[str, str]:
 
 
 def _check_keys(rows: pa.Table, tables: Tables, admissions: tuple[str, str, str, str], patients: str) -> None:
-    """Refuse rows of which one has no admission, the admission of another row, or no patient."""
+    """Refuse rows without an admission, with a repeated admission, or without a patient."""
     table, admission, patient, _ = admissions
     where = tables.where[table]
     if not len(rows):
@@ -158,19 +159,19 @@ def _check_keys(rows: pa.Table, tables: Tables, admissions: tuple[str, str, str,
 
 
 def _no_codes(rows: pa.Table, where: str, icd_version: int) -> InputError:
-    foreign = pc.sum(rows["not_codes"]).as_py() or 0
-    why = (
-        f" {foreign:,} rows hold no code, or one of another vocabulary alone, such as SNOMED: the table "
-        "concept_relationship, with its rows 'Maps to' between ICD and standard concepts, takes them back to ICD."
+    not_icd = pc.sum(rows["not_codes"]).as_py() or 0
+    advice = (
+        f" {not_icd:,} rows hold no code, or only one of another vocabulary, such as SNOMED: the table "
+        "concept_relationship, with its rows 'Maps to' between ICD and standard concepts, maps them back to ICD."
     )
     return InputError(
         f"{where}: none of {len(rows)} admissions has an ICD-{icd_version} diagnosis; "
-        f"--icd-version chooses the other version.{why if foreign else ''}"
+        f"--icd-version chooses the other version.{advice if not_icd else ''}"
     )
 
 
 def _notes(icd_version: int, death_day_counts: bool, negative_stays: NegativeStays) -> dict[str, str]:
-    """Return what a cohort's notes say of each column that counts what the rules met; {} is the count."""
+    """Return the note for each column of counts; {} stands for the count."""
     length = (
         "they are no long stays, by the paper's rule" if negative_stays == "short" else "their long_stay is not known"
     )

@@ -1,7 +1,7 @@
-"""The SQL that Ibis makes, for DuckDB, of what is asked of MIMIC's files: kept, as to make it takes longer than to ask.
+"""The stored DuckDB SQL of the queries of MIMIC's files, which take longer to compile with Ibis than to run.
 
-`data/mimic.sql` holds it, each query below a line with its name. The expressions of `mimic3` and `mimic4` are what is
-meant: `tests/sources/test_kept.py` compiles them, compares, and says how to write the file anew.
+`data/mimic.sql` holds each query below a line with its name. The expressions in `mimic3` and `mimic4` define the
+queries: `tests/sources/test_kept.py` compiles them, compares the result, and says how to write the file again.
 """
 
 from functools import cache
@@ -13,12 +13,12 @@ MARK = "-- "
 
 @cache
 def _queries() -> dict[str, str]:
-    parts = FILE.read_text("utf-8").split(f"\n{MARK}")[1:]  # before the first: who made it
+    parts = FILE.read_text("utf-8").split(f"\n{MARK}")[1:]  # without the header
     return {name: query.strip() for name, _, query in (part.partition("\n") for part in parts)}
 
 
 def kept(name: str) -> str:
-    """Return the query of a name.
+    """Return the query with this name.
 
     >>> kept("mimic4: number of diagnoses").startswith("SELECT COUNT(*)")
     True

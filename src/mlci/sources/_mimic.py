@@ -1,4 +1,4 @@
-"""MIMIC's rules as Ibis expressions: admissions, their codes, and how much there is before any rule."""
+"""MIMIC's rules as Ibis expressions: admissions, their codes, and totals before any rule."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ from mlci.sources._rules import bounded, capped, deaths_before, died_within, ela
 
 
 def admissions(tables: Any, *, age: Any, icu_hours: int, death_day_counts: bool) -> ir.Table:
-    """Return one row per row of ADMISSIONS, with outcomes and what `draft` checks.
+    """Return one row per row of ADMISSIONS, with outcomes and the columns that `draft` checks.
 
-    Its codes are those of `coded`, the counts of its other diagnoses those of `left_out`.
+    Codes come from `coded`, and counts of other diagnoses from `left_out`.
     """
     stays = tables["icustays"].group_by("hadm_id").agg(first_icu=_.intime.min(), icu_stays=_.count())
     patients = tables["patients"].mutate(has_patient=True)
@@ -40,7 +40,7 @@ def coded(diagnoses: ir.Table, icd_version: int) -> ir.Table:
 
 
 def left_out(diagnoses: ir.Table, icd_version: int) -> ir.Table:
-    """Return one row per admission with diagnoses that `coded` leaves out, and how many of each kind it has."""
+    """Return one row per admission with diagnoses that `coded` leaves out, with their numbers by kind."""
     odd = (_.icd_version != icd_version) | _.icd_version.isnull() | _.icd_code.isnull()
     return (
         diagnoses.filter(odd & _.hadm_id.notnull())
@@ -54,7 +54,7 @@ def left_out(diagnoses: ir.Table, icd_version: int) -> ir.Table:
 
 
 def totals(tables: Tables) -> dict[str, int]:
-    """Count what the whole source holds before any rule: admissions, patients, and admissions with an ICU stay."""
+    """Count all admissions, patients, and admissions with an ICU stay, before any rule."""
     stays = tables["icustays"].select("hadm_id").distinct().mutate(in_icu=True)
     joined = tables["admissions"].left_join(stays, "hadm_id")
     counts = joined.agg(admissions=_.count(), patients=_.subject_id.nunique(), icu_any=_.in_icu.count())

@@ -1,12 +1,12 @@
-"""What an outcome is, in one line of text, the same for a file, a frame and a hospital's tables.
+"""Parse the rule of an outcome, one line of text; files, frames and a hospital's tables use the same rules.
 
     expired                 a column of 0 and 1, true and false, Y and N, yes and no
     disposition:20,41       one of these values
     los > 7                 a number compared, also with >=, < and <=
     death within 30 days    and, where the tables have times, icu after 24 hours, readmission within 30 days
 
-In comes the text; out comes a `Rule`, which turns a column into true, false and null. Empty is "not known"; any other
-value that the rule does not allow is null too, and told apart by `misfit`, so that nothing odd turns into false.
+A `Rule` turns a column into true, false and null. An empty cell is "not known". Any other value that the rule does not
+allow is null too, never false; callers find such values with `known`.
 """
 
 import re
@@ -46,7 +46,7 @@ class Rule:
 
     @property
     def words(self) -> str:
-        """The rule as a sentence of the cohort file."""
+        """The rule in words, for the cohort file."""
         number = f"{self.number:g}"
         return {
             "flag": f"column {self.column} says yes",
@@ -59,17 +59,17 @@ class Rule:
 
     @property
     def allowed(self) -> str:
-        """What a column may hold."""
+        """The values that the column may hold, in words."""
         return {"flag": FLAG, "compare": "a number, or empty where not known"}.get(self.kind, "")
 
     def of(self, text: Any, number: Any) -> Any:
-        """Return true, false or null for a column as text and as number (Ibis expressions)."""
+        """Return true, false or null, given the column as text and as number (Ibis expressions)."""
         plain = text.strip().lower()
         if self.kind == "flag":
             return ibis.cases((plain.isin(TRUE), True), (plain.isin(FALSE), False), else_=ibis.null("boolean"))
         if self.kind == "value":
             wanted = [value.lower() for value in self.values]
-            wanted += [f"{value}.0" for value in wanted if value.isdigit()]  # a whole number in a column of numbers
+            wanted += [f"{value}.0" for value in wanted if value.isdigit()]  # a whole number in a column of floats
             return ibis.ifelse(text.notnull() & plain.notin(UNKNOWN), plain.isin(wanted), ibis.null("boolean"))
         signs = {">": number > self.number, ">=": number >= self.number}
         signs |= {"<": number < self.number, "<=": number <= self.number}
@@ -77,12 +77,12 @@ class Rule:
 
 
 def known(text: Any) -> Any:
-    """Return whether a column of text says anything (an Ibis expression)."""
+    """Return whether a cell of text holds a value, other than "not known" (an Ibis expression)."""
     return text.notnull() & text.strip().lower().notin(UNKNOWN)
 
 
 def parse(text: str, where: str) -> Rule:
-    """Read a rule; `where` names the outcome in a message.
+    """Parse a rule; `where` names the outcome in messages.
 
     >>> parse("disposition:20, 41", "died")
     Rule(kind='value', column='disposition', values=('20', '41'), sign='', number=0)

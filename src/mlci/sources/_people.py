@@ -1,6 +1,6 @@
-"""Age and sex as people write them: in comes a column of text, out comes one of numbers, or of F and M.
+"""Read columns of age and sex in the forms that people use.
 
-What stands for "not known" is null; what is neither that nor understood is an error that names the row.
+Values that mean "not known" become null. A value that is not understood raises an error that names the row.
 """
 
 import re
@@ -28,13 +28,13 @@ NEITHER = (
     "indeterminate",
     "9.0",
 )
-# A comma stands in a band with a bracket alone: 60,5 has a decimal comma.
+# A comma separates a band only after a bracket: 60,5 has a decimal comma.
 BAND = re.compile(r"([\[(])?\s*(\d{1,3})\s*(?:-|–|to|(?(1),|-))\s*(\d{1,3})\s*([\])]?)")
 OPEN = re.compile(r"(?:>=?\s*(\d{1,3})|(\d{1,3})\s*\+|(\d{1,3}) (?:and|or) (?:over|older|above))")
 
 
 def sexes(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -> tuple[pa.Array, list[str]]:
-    """Return F, M or null for each row, and what should be said about it.
+    """Return F, M or null for each row, and notes.
 
     >>> found, notes = sexes(pa.chunked_array([["Female", "1", "?"]]), "a.csv", "gender", range(2, 5))
     >>> found.to_pylist(), notes
@@ -46,7 +46,7 @@ def sexes(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -
     zero = pc.index(pc.is_in(text, pa.array(ZERO)), True).as_py()
     if zero >= 0 and not pc.any(women).as_py() and pc.any(pc.is_in(text, pa.array(ONE))).as_py():
         raise InputError(
-            f"{where}: column {name}, row {rows[zero]}: 0 beside 1 alone does not say who is female; write F and M."
+            f"{where}: column {name}, row {rows[zero]}: from 0 and 1 alone, the sex cannot be told; write F and M."
         )
     found = pc.if_else(women, "F", pc.if_else(men, "M", pa.scalar(None, pa.string())))
     numbers = pc.any(pc.is_in(text, pa.array([*ONE, *TWO]))).as_py()
@@ -58,23 +58,23 @@ AGES = "a number of years, a band such as [60-70) or 60-69, or empty where not k
 
 
 def ages(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -> tuple[pa.Array, list[str]]:
-    """Return years for each row, the middle of a band of years, and what should be said about it.
+    """Return years for each row, for a band its middle, and notes.
 
     >>> found, notes = ages(pa.chunked_array([["71", "[60-70)", "20-29", "90+", ""]]), "a.csv", "age", range(2, 7))
     >>> found.to_pylist()
     [71.0, 65.0, 25.0, 90.0, None]
     """
-    coded = _plain(column).dictionary_encode()
-    values = [_years(text) for text in coded.dictionary.to_pylist()]
-    fits = pa.array([value is not None for value, _ in values] or [], pa.bool_()).take(coded.indices)
+    text = _plain(column).dictionary_encode()
+    values = [_years(value) for value in text.dictionary.to_pylist()]
+    fits = pa.array([value is not None for value, _ in values] or [], pa.bool_()).take(text.indices)
     _refuse(column, pc.or_(fits.fill_null(True), _unknown(_plain(column), UNKNOWN)), where, name, rows, AGES)
-    found = pa.array([value for value, _ in values], pa.float64()).take(coded.indices)
+    found = pa.array([value for value, _ in values], pa.float64()).take(text.indices)
     bands = any(band for _, band in values)
     return found, [f"column {name}: an age band counts as its middle, an open one as its lower end."] if bands else []
 
 
 def _years(text: str) -> tuple[float | None, bool]:
-    """Return the years that a text says, and whether it is a band."""
+    """Return the years that a text states, and whether it is a band."""
     if found := BAND.fullmatch(text):
         low, high = float(found[2]), float(found[3])
         middle = (low + high + (found[4] != ")")) / 2  # 60-69 is 60 to 70 exclusive

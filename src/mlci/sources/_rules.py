@@ -1,7 +1,7 @@
-"""Rules that every hospital shares, as Ibis expressions: elapsed time, codes in order, the usual outcomes.
+"""Rules that all hospital databases share, as Ibis expressions: elapsed time, order of codes, common outcomes.
 
-"Days between" differs by engine (calendar boundaries or elapsed time, rounded or cut), so all time is elapsed whole
-seconds. A required time that is missing makes an outcome null, never false.
+Engines differ in what "days between" means (calendar boundaries or elapsed time, rounded or truncated), so all
+durations are whole elapsed seconds. If a required time is missing, an outcome is null, never false.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import ibis
 
 from mlci.sources._gathered import BELOW, FIRST, LAST
 
-Expression = Any  # a column, or a column to come (`ibis._`)
+Expression = Any  # a column, or a deferred one (`ibis._`)
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -26,15 +26,15 @@ def elapsed(later: Expression, earlier: Expression) -> Expression:
 
 
 def known(value: Expression, when: Expression) -> Expression:
-    """Return `value` where it can be known (a null value is then false), else null."""
+    """Return `value` where `when` is true, with null as false; elsewhere null."""
     return ibis.ifelse(when, value.fill_null(False), ibis.null("boolean"))
 
 
 def died_within(days: int, death: Expression, admitted: Expression, *, death_day_counts: bool) -> Expression:
     """Return death from 0 to `days` elapsed days after admission, both included; no recorded death is false.
 
-    A date of death without time of day is its midnight, so that a death on the day of admission comes out before the
-    admission, hence false, unless `death_day_counts`.
+    A date of death without a time of day means midnight. A death on the day of admission is then before the admission,
+    which gives false, unless `death_day_counts`.
 
     >>> death, admitted = ibis.timestamp("2020-01-01"), ibis.timestamp("2020-01-01 14:30:00")  # a date is its midnight
     >>> [died_within(30, death, admitted, death_day_counts=counts).to_pyarrow().as_py() for counts in (False, True)]
@@ -50,7 +50,7 @@ def same_day(first: Expression, second: Expression) -> Expression:
 
 
 def years_between(born: Expression, day: Expression) -> Expression:
-    """Count birthdays up to and including a day; someone born on 29 February has theirs on 1 March of other years.
+    """Count birthdays up to and including a day; a birthday on 29 February is on 1 March in other years.
 
     >>> years_between(ibis.date("1952-02-29"), ibis.date("2023-02-28")).to_pyarrow().as_py()
     70.0
@@ -60,7 +60,7 @@ def years_between(born: Expression, day: Expression) -> Expression:
 
 
 def stayed_longer(days: int, discharged: Expression, admitted: Expression) -> Expression:
-    """Return a stay of strictly more than `days` elapsed days; null where a time is missing or the stay is negative.
+    """Return whether a stay is longer than `days` elapsed days; null if a time is missing or the stay is negative.
 
     >>> stayed_longer(7, ibis.timestamp("2020-01-08 00:00:01"), ibis.timestamp("2020-01-01")).to_pyarrow().as_py()
     True
@@ -70,7 +70,7 @@ def stayed_longer(days: int, discharged: Expression, admitted: Expression) -> Ex
 
 
 def entered_after(hours: int, first: Expression, stays: Expression, admitted: Expression) -> Expression:
-    """Return the first of `stays` units entered strictly more than `hours` after admission; no stay is false."""
+    """Return whether the first of `stays` in a unit began more than `hours` after admission; no stay is false."""
     return known(
         elapsed(first, admitted) > hours * HOUR, admitted.notnull() & ((stays.fill_null(0) == 0) | first.notnull())
     )
@@ -79,8 +79,8 @@ def entered_after(hours: int, first: Expression, stays: Expression, admitted: Ex
 def placed(code: Expression, position: Expression) -> Expression:
     """Return a code with its position in front: Spark has no ordered aggregation, so the lists are sorted later.
 
-    Five digits and a code of up to seven characters are what DuckDB keeps in place; later positions count as the last,
-    and a position below 0 is marked, to be refused.
+    The position has five digits, because DuckDB stores up to 12 characters, position and code, inline. Positions beyond
+    the last possible one count as the last; a position below 0 is marked and refused later.
 
     >>> placed(ibis.literal("I509"), ibis.literal(2)).to_pyarrow().as_py()
     '10002I509'
@@ -90,7 +90,7 @@ def placed(code: Expression, position: Expression) -> Expression:
 
 
 def bounded(position: Expression) -> Expression:
-    """Give a code's position; one that is missing, or later than the last, counts as the last.
+    """Return a code's position; a missing one, or one beyond the last possible position, counts as the last.
 
     >>> bounded(ibis.literal(100_000)).to_pyarrow().as_py() == LAST
     True
@@ -99,7 +99,7 @@ def bounded(position: Expression) -> Expression:
 
 
 def capped(age: Any) -> Any:
-    """Return age in years, 90 for everyone over 89, null where negative.
+    """Return age in years; 90 for ages over 89, null for negative ages.
 
     >>> capped(ibis.literal(93)).to_pyarrow().as_py()
     90.0
@@ -108,6 +108,6 @@ def capped(age: Any) -> Any:
 
 
 def deaths_before(death: Any, admitted: Any) -> dict[str, Any]:
-    """Return the two ways in which a death lies before its admission: on the same day (a bare date), or truly."""
+    """Return whether a death is before its admission: on the same day (a date without time), or on an earlier day."""
     before = elapsed(death, admitted) < 0
     return {"died_on_the_day": before & same_day(death, admitted), "died_before": before & ~same_day(death, admitted)}

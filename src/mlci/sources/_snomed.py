@@ -1,9 +1,9 @@
-"""From a standard concept (SNOMED) back to ICD, by the vocabulary's own maps: opened OMOP tables in, a map out.
+"""Map standard concepts (SNOMED) back to ICD, with the maps of the OMOP vocabulary.
 
-A vocabulary maps many ICD codes to one standard concept, so that the way back is not unique. Where all codes of a
-concept share one category (their first three characters) the category is certain, and the code taken is the one that
-says least beyond it: a code rather than the category's own heading, the shortest, and of those the last (9 stands for
-"unspecified"). A concept whose codes lie in several categories is not taken back.
+The vocabulary maps many ICD codes to one standard concept, so the way back is not unique. If all codes of a concept
+share one category (the first three characters), the category is certain. The code with the least further detail is then
+taken: a code rather than the category's heading, the shortest one, and among these the last (9 means "unspecified"). A
+concept whose codes are in several categories is not mapped back.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ COLUMNS = {"concept_id_1": "int64", "concept_id_2": "int64", "relationship_id": 
 
 
 def taken_back(tables: Any, vocabularies: tuple[str, ...]) -> ir.Table:
-    """Return one row per standard concept that codes of the vocabularies map to: `standard`, `back`, `categories`."""
+    """Return one row per standard concept of the vocabularies' codes: `standard`, `back` (a code), `categories`."""
     related = tables["concept_relationship"]
     pairs = ibis.union(
         related.filter(_.relationship_id == "Maps to").select(icd=_.concept_id_1, standard=_.concept_id_2),

@@ -1,4 +1,4 @@
-"""Rows that name an admission again: ids come in, the first two such rows go out, to be told by file and row."""
+"""Find rows that repeat an admission, for messages that name both rows."""
 
 from dataclasses import dataclass
 
@@ -8,25 +8,25 @@ import pyarrow.compute as pc
 
 from mlci.base.marks import count_marked
 
-NEAR = 32  # times as many whole numbers as ids may lie between the least and the largest for each to have a mark
+NEAR = 32  # the widest range of whole numbers, as a multiple of their number, for which an array with all is made
 
 
 @dataclass(frozen=True)
 class Twins:
-    """Two rows of one admission, where each should have one: their places, and how many rows repeat an earlier one."""
+    """The places of the first two rows of one admission, and the number of rows that repeat an earlier one."""
 
     first: int
     later: int
     many: int
 
     def words(self, first: int, later: int) -> str:
-        """Return the end of a sentence, with the rows as the file counts them."""
+        """Return the end of a sentence, given the numbers of the two rows in the file."""
         more = f"; {self.many} rows repeat an earlier one" if self.many > 1 else ""
         return f"row {later}: names the admission of row {first} again; each has one row{more}"
 
 
 def repeated(ids: pa.ChunkedArray) -> int:
-    """Return how many rows repeat the id of an earlier one, or its lack.
+    """Return how many rows repeat the id of an earlier one; null counts as an id.
 
     >>> repeated(pa.chunked_array([[7, 8, 7]])), repeated(pa.chunked_array([["a", None], [None]]))
     (1, 1)
@@ -37,7 +37,7 @@ def repeated(ids: pa.ChunkedArray) -> int:
 
 
 def near(ids: pa.ChunkedArray) -> tuple[int, int] | None:
-    """Return the least and the largest of ids that are whole numbers close together, or None.
+    """Return the least and the largest of ids that are whole numbers in a narrow range, else None.
 
     >>> near(pa.chunked_array([[7, 9]])), near(pa.chunked_array([[7, 1_000_000]]))
     ((7, 9), None)

@@ -1,12 +1,12 @@
-"""MEDS, the Medical Event Data Standard: a folder of events in, hospital admissions with the paper's outcomes out.
+"""The source `meds`: hospital admissions with the paper's outcomes, from events of the Medical Event Data Standard.
 
-    data/**/*.parquet                   subject_id, time, code, numeric_value and, maybe, hadm_id
-    metadata/subject_splits.parquet     subject_id, split (train, tuning, held_out); kept where there
+    data/**/*.parquet                   subject_id, time, code, numeric_value and, optionally, hadm_id
+    metadata/subject_splits.parquet     subject_id, split (train, tuning, held_out); used if present
 
-What an event is stands at the beginning of its code: `HOSPITAL_ADMISSION`, `HOSPITAL_DISCHARGE` (`//DIED`),
-`ICU_ADMISSION`, `MEDS_DEATH`, `MEDS_BIRTH`, `GENDER//F`, and `DIAGNOSIS//ICD//10//A047`; each of these can be named
-otherwise. Events with a `hadm_id` belong to that admission; without one, a discharge ends the admission before it, and
-a diagnosis belongs to the admission within whose times it lies. Codes keep the order of the files.
+The kind of an event is at the beginning of its code: `HOSPITAL_ADMISSION`, `HOSPITAL_DISCHARGE` (`//DIED`),
+`ICU_ADMISSION`, `MEDS_DEATH`, `MEDS_BIRTH`, `GENDER//F`, and `DIAGNOSIS//ICD//10//A047`; each prefix can be changed. An
+event with a `hadm_id` belongs to that admission. Without one, a discharge ends the admission before it, and a diagnosis
+belongs to the admission during which it was recorded. Codes keep the order of the files.
 """
 
 from collections.abc import Mapping
@@ -54,9 +54,9 @@ def read(
     """Read the hospital admissions of a MEDS folder that have codes of one ICD version.
 
     Args:
-        location: the folder, with `data/` and maybe `metadata/` below it.
+        location: the folder with `data/` and, optionally, `metadata/`.
         icd_version: 9 or 10.
-        prefixes: kind of event → what its codes begin with, for kinds that this folder names in its own way.
+        prefixes: kind of event → prefix of its codes, for kinds whose prefix differs from the default.
         death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
 
     Returns:
@@ -94,15 +94,15 @@ def read(
     return Draft(pa.table(columns), _words(named, death_day_counts), tuple(steps.steps), tuple(notes))
 
 
-def _prefixes(said: Mapping[str, str]) -> dict[str, str]:
-    for name in said:
+def _prefixes(own: Mapping[str, str]) -> dict[str, str]:
+    for name in own:
         if name not in PREFIXES:
             raise InputError(f"prefixes: {name} is not a kind of event; allowed are {', '.join(PREFIXES)}.")
-    return {**PREFIXES, **said}
+    return {**PREFIXES, **own}
 
 
 def _events(folder: Path, named: Mapping[str, str]) -> pa.Table:
-    """Return the events that matter, in the order of the files, with their row."""
+    """Return the events of the needed kinds in the order of the files, with their rows."""
     files = sorted((folder / "data").rglob("*.parquet")) if (folder / "data").is_dir() else []
     if not files:
         raise InputError(f"{folder}: has no data/*.parquet; a MEDS folder is needed.")
@@ -125,7 +125,7 @@ def _events(folder: Path, named: Mapping[str, str]) -> pa.Table:
 
 
 def _admissions(events: ir.Table, named: Mapping[str, str], version: int, *, death_day_counts: bool) -> ir.Table:
-    """Describe one row per hospital admission; `codes` is null where none is of the ICD version."""
+    """Describe one row per hospital admission; `codes` is null if no code is of the ICD version."""
 
     def of(kind: str) -> ir.Table:
         return events.filter(_.code.startswith(named[kind]))
@@ -138,7 +138,7 @@ def _admissions(events: ir.Table, named: Mapping[str, str], version: int, *, dea
     ended = ended.select("dead", subject_right="subject_id", discharge_id="hadm_id", discharged="time")
 
     def belongs(time: Any, id: Any, other: Any) -> Any:
-        """Return whether an event is of this admission: by its number, else by its time."""
+        """Return whether an event belongs to the admission, by its number or else by its time."""
         by_time = (time >= begun.admitted) & (begun.next_time.isnull() | (time < begun.next_time))
         return (begun.subject_id == other) & ibis.ifelse(id.notnull(), id == begun.admission_id, by_time)
 
@@ -177,7 +177,7 @@ def _admissions(events: ir.Table, named: Mapping[str, str], version: int, *, dea
 
 
 def _listed(stays: ir.Table, coded: ir.Table, version: int) -> ir.Table:
-    """Return the codes of each stay in the order of their rows, and how many are of the other ICD version."""
+    """Return the codes of each stay in the order of their rows, and the number of codes of the other ICD version."""
     coded = coded.select(dx_subject="subject_id", dx_id="hadm_id", dx_time="time", row="row", rest="rest")
     coded = coded.mutate(version=_.rest.split("//")[0], icd=_.rest.split("//")[1])
     timed = (coded.dx_time >= stays.admitted) & (coded.dx_time <= stays.discharged)
@@ -194,7 +194,7 @@ def _listed(stays: ir.Table, coded: ir.Table, version: int) -> ir.Table:
 
 
 def _split(folder: Path, subjects: pa.ChunkedArray) -> pa.Array | None:
-    """Return the split of each admission's subject, where the folder says it."""
+    """Return the split of each admission's subject, or None if the folder has no splits."""
     file = folder / "metadata" / "subject_splits.parquet"
     if not file.is_file():
         return None

@@ -1,7 +1,7 @@
-"""MIMIC-III (1.4 and its demo): every admission, ICD-9, with the paper's four outcomes.
+"""The source `mimic3`: every admission of MIMIC-III (1.4 and its demo), with ICD-9 codes and the paper's outcomes.
 
-Nearly every admission of MIMIC-III has an ICU stay, so its ICU outcome is a late transfer: more than 24 hours after
-admission. Admissions without any diagnosis stay in, as in the paper's cohort.
+Nearly every admission of MIMIC-III has an ICU stay, so the ICU outcome is a late transfer, more than 24 hours after
+admission. Admissions without any diagnosis are kept, as in the paper's cohort.
 """
 
 from collections.abc import Sequence
@@ -43,13 +43,13 @@ def read(
     Args:
         location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
         death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
-        negative_stays: what to do with admissions that end before they begin: False is an error, True keeps them
+        negative_stays: what to do with admissions that end before they begin: False raises an error, True keeps them
             with an unknown length of stay, and "short" keeps them as not long.
         schema: schemas of a database to search before its default one.
         prefix: what the names of tables or files begin with.
 
     Returns:
-        A draft with the paper's four outcomes; ICU transfer is one more than 24 hours after admission.
+        A draft with the paper's four outcomes; an ICU transfer counts if it is more than 24 hours after admission.
 
     >>> import ibis
     >>> database = ibis.duckdb.connect()
@@ -81,7 +81,7 @@ def read(
 
 
 def _queries(*, death_day_counts: bool) -> list[Query]:
-    """Describe what is asked of the tables: admissions, their codes, what is left out, and how many there are."""
+    """Describe the queries: admissions, their codes, other diagnoses, and the number of all diagnoses."""
     death = ", death day counts" if death_day_counts else ""
     return [
         Query(
@@ -101,7 +101,7 @@ def _admissions(tables: Any, *, death_day_counts: bool = False) -> "ir.Table":
     from mlci.sources import _mimic
     from mlci.sources._rules import DAY, elapsed
 
-    # Dates of birth of patients over 89 are moved 300 years back; the cap at 90 brings them home.
+    # Dates of birth of patients over 89 are moved back by 300 years; the cap at 90 corrects their ages.
     age = elapsed(_.admittime, _.dob) / DAY / ibis.literal(365.2425, "float64")
     return _mimic.admissions(tables, age=age, icu_hours=24, death_day_counts=death_day_counts)
 

@@ -1,7 +1,7 @@
-"""MIMIC-IV (2.0 and later, and its demo): ICD-10 admissions, or ICD-9 ones, with the paper's four outcomes.
+"""The source `mimic4`: admissions of MIMIC-IV (2.0 and later, and its demo) with codes of one ICD version.
 
-In come `hosp` and `icu` tables as PhysioNet ships them or as mimic-code loads them into a database; out comes one row
-per admission that has at least one diagnosis of the chosen ICD version.
+It reads the `hosp` and `icu` tables as PhysioNet publishes them, or as mimic-code loads them into a database. The draft
+has the paper's four outcomes, and one row per admission with at least one diagnosis of the chosen ICD version.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def read(
         location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
         icd_version: 9 or 10.
         death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
-        negative_stays: what to do with admissions that end before they begin: False is an error, True keeps them
+        negative_stays: what to do with admissions that end before they begin: False raises an error, True keeps them
             with an unknown length of stay, and "short" keeps them as not long.
         schema: schemas of a database to search before its default one.
         prefix: what the names of tables or files begin with.
@@ -92,7 +92,7 @@ def read(
 
 
 def _queries(*, icd_version: int, death_day_counts: bool) -> list[Query]:
-    """Describe what is asked of the tables: admissions, their codes, what is left out, and how many there are."""
+    """Describe the queries: admissions, their codes, other diagnoses, and the number of all diagnoses."""
     death = ", death day counts" if death_day_counts else ""
     return [
         Query(
@@ -110,7 +110,7 @@ def _admissions(tables: Any, *, death_day_counts: bool = False) -> "ir.Table":
 
     from mlci.sources import _mimic
 
-    # Age in the year of admission: the anchor is the one year in which the age is known.
+    # Age in the year of admission: the age is known for one year, the anchor year.
     age = _.anchor_age + _.admittime.year() - _.anchor_year
     return _mimic.admissions(tables, age=age, icu_hours=0, death_day_counts=death_day_counts)
 
@@ -123,7 +123,7 @@ def _codes(tables: Any, *, icd_version: int) -> "ir.Table":
 
 
 def _left_out(tables: Any, *, icd_version: int) -> "ir.Table":
-    """Describe how many diagnoses of each admission are none of these."""
+    """Describe the numbers of other diagnoses of each admission."""
     from mlci.sources import _mimic
 
     return _mimic.left_out(tables["diagnoses_icd"], icd_version)
@@ -136,7 +136,7 @@ def totals(location: Any) -> dict[str, int]:
         location: a folder of CSV, CSV.gz or Parquet files, a database URL, or an Ibis backend.
 
     Returns:
-        How many admissions there are, how many patients, and how many admissions with an ICU stay.
+        The numbers of admissions, patients, and admissions with an ICU stay.
 
     >>> import ibis
     >>> database = ibis.duckdb.connect()

@@ -1,8 +1,9 @@
-"""The National Hospital Discharge Survey 2010, as its publisher ships it: one fixed-width record per discharge.
+"""The source `nhds`: the National Hospital Discharge Survey 2010, a file of fixed-width records, one per discharge.
 
-In comes the public-use file (plain, .bz2, .gz or .zip); out comes one row per record with ICD-9-CM codes and the four
-outcomes of the open benchmark. The survey has no patient identifier, so a record's number in the file (from 1) is its
-admission and its patient. The file is read as one matrix of bytes: a field is a block of columns, never a loop.
+It reads the public-use file (plain, .bz2, .gz or .zip). The draft has one row per adult's record, with ICD-9-CM codes
+and the four outcomes of the open benchmark. The survey has no patient identifier, so the number of a record in the file
+(from 1) identifies both admission and patient. The file is read as one matrix of bytes, so that a field is a block of
+columns.
 """
 
 import bz2
@@ -48,10 +49,10 @@ WIDTHS = {
 }
 START = dict(zip(WIDTHS, accumulate(WIDTHS.values(), initial=0)))
 WIDTH = sum(WIDTHS.values())
-# What the documentation of the file allows in the fields that decide who is in and with which outcome.
+# The values that the file's documentation allows in the fields for selection and outcomes.
 ALLOWED = {"newborn": "12", "age_unit": "123", "sex": "12", "status": "1234569"}
 YEARS, DEAD = "1", "6"
-# Intubation, ventilation, CPR, vasopressor, balloon pump, ECMO: ICD-9-CM procedures of a life in danger.
+# ICD-9-CM procedures of critical care: intubation, ventilation, CPR, vasopressor, balloon pump, ECMO.
 CRITICAL_CARE = ("9604", "9670", "9671", "9672", "9960", "0017", "3761", "3965")
 OUTCOMES = {
     "mortality": "discharge status dead (6); null when not stated (9)",
@@ -63,7 +64,7 @@ OUTCOMES = {
 }
 
 
-# What becomes of a discharge whose status is not stated (9), as to non-home discharge.
+# How a discharge whose status is not stated (9) counts for non-home discharge.
 NOT_STATED = {"non-home": "; not stated (9) counts as non-home", "null": "; null when not stated (9)"}
 
 
@@ -71,17 +72,17 @@ def read(location: str | Path, *, not_stated: str = "non-home") -> Draft:
     """Read the adults of the survey: the cohort of the open benchmark.
 
     Args:
-        location: the published file, plain or packed.
-        not_stated: what a discharge whose status is not stated says of `non_home_discharge`. The benchmark's published
-            counts and results take it as "non-home"; "null" leaves the outcome open. The notes say which was done.
+        location: the published file, plain or compressed.
+        not_stated: how a discharge whose status is not stated counts for `non_home_discharge`. In the benchmark's
+            published counts and results it counts as "non-home"; "null" leaves the outcome unknown. A note reports it.
 
     Returns:
         A draft with the four outcomes of the benchmark.
 
     >>> from tempfile import TemporaryDirectory
-    >>> said = {"newborn": "2", "age_unit": "1", "age": "70", "sex": "2", "month": "05", "status": "6"}
-    >>> said |= {"weight": "00100", "los_days": "0009", "diagnoses": "4280-5849-"}
-    >>> record = "".join(said.get(name, "").ljust(width) for name, width in WIDTHS.items())
+    >>> fields = {"newborn": "2", "age_unit": "1", "age": "70", "sex": "2", "month": "05", "status": "6"}
+    >>> fields |= {"weight": "00100", "los_days": "0009", "diagnoses": "4280-5849-"}
+    >>> record = "".join(fields.get(name, "").ljust(width) for name, width in WIDTHS.items())
     >>> with TemporaryDirectory() as folder:
     ...     _ = Path(folder, "nhds10.txt").write_text(record)
     ...     read(Path(folder, "nhds10.txt")).table.select(["age", "codes", "mortality", "long_stay"]).to_pylist()
@@ -104,7 +105,7 @@ def read(location: str | Path, *, not_stated: str = "non-home") -> Draft:
 
 
 def _read_records(path: str | Path, *, not_stated: str = "non-home") -> pa.Table:
-    """Read every record of the file, in order, newborns and children too."""
+    """Read every record of the file, in order, newborns and children included."""
     fields = _Fields(path, _matrix(Path(path)))
     for name, codes in ALLOWED.items():
         text = fields.text(name)
@@ -118,7 +119,7 @@ def _read_records(path: str | Path, *, not_stated: str = "non-home") -> pa.Table
             "admission_id": ids,
             "subject_id": ids,
             "newborn": pc.equal(fields.text("newborn"), "1"),
-            # Months and days are a child's units: not yet a year.
+            # An age in months or days is less than a year.
             "age": pc.if_else(pc.equal(fields.text("age_unit"), YEARS), years, 0.0),
             "sex": pc.if_else(pc.equal(fields.text("sex"), "1"), "M", "F"),
             "codes": fields.items("diagnoses", 5),
@@ -145,7 +146,7 @@ class _Fields:
     records: np.ndarray  # bytes, one row per record
 
     def text(self, name: str, width: int | None = None) -> pa.Array:
-        """Return a field as text, blanks and filler off; with a `width`, its items one after the other."""
+        """Return a field as text, without blanks and filler; with a `width`, its items one after the other."""
         block = np.ascontiguousarray(self.records[:, START[name] : START[name] + WIDTHS[name]])
         width = width or WIDTHS[name]
         items = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), block.size // width, [None, pa.py_buffer(block)])
@@ -157,7 +158,7 @@ class _Fields:
         return text.cast(pa.int32())
 
     def items(self, name: str, width: int) -> pa.ListArray:
-        """Return what is written in a field's items of this width, a list for each record."""
+        """Return the filled items of a field, each of this width, as a list for each record."""
         flat = self.text(name, width)
         present = pc.not_equal(flat, "")
         counts = present.to_numpy(zero_copy_only=False).reshape(len(self.records), -1).sum(axis=1)
@@ -166,7 +167,7 @@ class _Fields:
 
 
 def _with_any(lists: pa.ListArray, wanted: tuple[str, ...]) -> pa.Array:
-    """Return whether a list holds one of the wanted."""
+    """Return for each list whether it holds one of the wanted codes."""
     hits = lists.value_parent_indices().filter(pc.is_in(lists.flatten(), pa.array(wanted)))
     found = np.zeros(len(lists), dtype=bool)
     found[hits.to_numpy()] = True
@@ -174,7 +175,7 @@ def _with_any(lists: pa.ListArray, wanted: tuple[str, ...]) -> pa.Array:
 
 
 def _among(text: pa.Array, codes: str, *, unknown: str) -> pa.Array:
-    """Return whether a text is one of the codes, null where the record does not say: unknown is never a 0."""
+    """Return whether a text is one of the codes; null for `unknown` texts, which never count as no."""
     stated = pc.invert(pc.is_in(text, pa.array(list(unknown))))
     return pc.if_else(stated, pc.is_in(text, pa.array(list(codes))), pa.scalar(None, pa.bool_()))
 
@@ -185,9 +186,9 @@ def _matrix(path: Path) -> np.ndarray:
         data = _unpacked(path)
     except InputError:
         raise
-    # What bz2, gzip and zipfile raise of damaged, unusual and locked archives.
+    # The errors of bz2, gzip and zipfile for damaged, unusual and locked archives.
     except (OSError, EOFError, ValueError, zlib.error, NotImplementedError, RuntimeError, zipfile.BadZipFile) as error:
-        if isinstance(error, OSError) and error.errno:  # the file system's own refusal
+        if isinstance(error, OSError) and error.errno:  # an error of the file system
             raise
         raise InputError(f"{path}: the archive is damaged, cut short or locked.") from error
     if not data.strip():
