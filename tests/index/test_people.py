@@ -158,10 +158,10 @@ def test_a_card_counts_what_the_risks_take(cohort, index):
     aged = card.age_points(judged.table["age"].to_numpy())
     np.testing.assert_array_equal(card.points(judged), by_codes + aged + dict(card.sex)["M"] * male)
     assert "Index, own risks" in set(card.aurocs["model"])
-    assert "It knows codes and age and sex" in " ".join(say.limits(card))
+    assert "It uses codes, age and sex" in " ".join(say.limits(card))
     fewer = make_card(index, replace(cohort, table=without(cohort, "sex")), size=6, people={"age": False})
     assert (fewer.age, fewer.sex, fewer.without) == ((), (), ("age", "sex"))
-    assert "take age and sex too, which bring no points here" in " ".join(say.limits(fewer))
+    assert "also use age and sex, which have no points here" in " ".join(say.limits(fewer))
 
 
 def test_recalibration_keeps_what_age_and_sex_say(cohort, index):

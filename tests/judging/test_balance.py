@@ -142,11 +142,20 @@ def test_weighted_intervals_agree_with_refitted_resamples():
         ({"treatment": "pill"}, "no column pill"),
         ({"outcome": "sepsis"}, "has no outcome 'sepsis'"),
         ({"weights": "noise"}, "column noise, row .*: is empty or negative"),
+        ({"adjust": ["drug"]}, "column drug: is the treatment; it cannot be adjusted for as well"),
     ],
 )
 def test_bad_input_is_reported(cohort, options, message):
     with pytest.raises(mlci.InputError, match=message):
         balance(cohort, cohort.column("severity"), **{"treatment": "drug", "outcome": "mortality", **options})
+
+
+def test_the_default_adjustment_leaves_out_the_treatment():
+    """Women and men compared: adjusting for sex as well would weight every admission by 1."""
+    cohort = mlci.build_cohort("synthetic", 600, seed=1)
+    found = balance(cohort, cohort.column("age"), treatment="sex", outcome="long_stay")
+    assert found.adjusted_by == ("age",)
+    assert "sex: M" not in set(found.differences["covariate"])
 
 
 def test_too_few_admissions_are_refused():

@@ -178,6 +178,7 @@ def test_unknown_values_are_left_out_and_counted(cohort):
         ({"weights": "hospital"}, "column hospital: is not numeric"),
         ({"weights": "severity"}, "column severity, row .*: is empty or negative"),
         ({"adjust": ["height"]}, "has no column height"),
+        ({"adjust": ["hospital"]}, "column hospital: defines the groups; it cannot be adjusted for as well"),
     ],
 )
 def test_bad_input_is_reported(cohort, options, message):

@@ -117,7 +117,7 @@ def test_two_treatments_have_a_page_of_their_own():
     assert page.count("<svg") == 1
     assert "severity, by regression" in page
     assert "new &amp; old" in page
-    assert "they are not of real patients" in page
+    assert "so no figure applies to real patients" in page
     assert "<script" not in page
     assert not re.findall(r'(?:src|href)="(?!#)', page)
 

@@ -176,7 +176,7 @@ def test_a_weighted_report_says_so_and_shows_the_populations_rates(made, empty_f
 def test_percent_reads_as_people_write_it():
     said = [percent(x) for x in (0, 0.00001, 0.0012, 0.00996, 0.027, 0.1994, 0.1996, 0.41, 0.9999, 1)]
     assert said == ["0%", "under 0.01%", "0.12%", "1.0%", "2.7%", "19.9%", "20%", "41%", "100%", "100%"]
-    assert percent(np.nan) == "not known"
+    assert percent(np.nan) == "unknown"
     assert [listing(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
 
 

@@ -96,7 +96,9 @@ def balance(
     6      points  regression        odds
     """
     if adjust is None:
-        adjust = [name for name in ("age", "sex") if name in cohort.table.column_names]
+        adjust = [name for name in ("age", "sex") if name in cohort.table.column_names and name != treatment]
+    if treatment in adjust:
+        raise InputError(f"column {treatment}: is the treatment; it cannot be adjusted for as well.")
     arms = _arms(cohort, treatment, outcome, weights)
     models = {name: as_scores(values, name) for name, values in columns_of(scores, "score").items()}
     for name, values in models.items():

@@ -192,6 +192,8 @@ def compare(
     for name, values in models.items():
         if len(values) != len(cohort):
             raise InputError(f"{name}: has {len(values)} admissions, but the cohort has {len(cohort)}.")
+    if by in adjust:
+        raise InputError(f"column {by}: defines the groups; it cannot be adjusted for as well.")
     others = [(name, column(cohort, name)[ground.rows]) for name in adjust]
     fits = {}
     with single_thread():  # matrix products are small, and the bootstrap has its own threads

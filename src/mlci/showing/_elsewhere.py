@@ -1,8 +1,8 @@
-"""An album that a process of its own draws, beside the one that computes: in one, both want Python's lock.
+"""An album that is drawn by a second process, so that drawing and computing do not contend for the GIL.
 
-The other process loads matplotlib while this one loads the rest and reads. Sketches go there as they are made, the
-pictures come back at the end. It writes nothing, and ends with the pipe between the two, whatever this one died of;
-where it cannot be had or dies itself, what it was sent is drawn here.
+The second process loads matplotlib while this one loads other libraries and reads data. Sketches are sent as they are
+made; the pictures come back at the end. The second process writes no files, and ends when the pipe between the two
+closes, however this process ends. If it cannot be started, or dies, the sketches are drawn here.
 """
 
 import os
@@ -20,20 +20,20 @@ PROGRAM = "import sys; from mlci.showing._elsewhere import serve; serve(int(sys.
 
 
 class DrawnElsewhere:
-    """What `Album` does with sketches, by another process, which ends with the `with` block."""
+    """Like `Album`, but sketches are drawn by a second process, which ends with the `with` block."""
 
     def __init__(self) -> None:
         self.sent: list[Sketch] = []
         self.process: subprocess.Popen | None = None
         self.pipe, theirs = Pipe()
-        with theirs, suppress(OSError, ValueError):  # no further process, or none that takes over a pipe (Windows)
+        with theirs, suppress(OSError, ValueError):  # no process can be started, or none can inherit a pipe (Windows)
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", PROGRAM, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # an error comes again here
-                start_new_session=True,  # Ctrl-C is for this process
+                stderr=subprocess.DEVNULL,  # an error will be raised again here
+                start_new_session=True,  # so that Ctrl-C reaches only this process
             )
 
     def __enter__(self) -> Self:
@@ -45,18 +45,18 @@ class DrawnElsewhere:
             return
         if kind is None:
             self.process.wait()
-        else:  # nobody waits for an import that the other process may be amid
+        else:  # do not wait for the second process, which may be importing matplotlib
             threading.Thread(target=self.process.wait, daemon=True).start()
 
     def draw(self, sketch: Sketch) -> None:
-        """Have a picture drawn."""
+        """Send a sketch to be drawn."""
         self.sent.append(sketch)
-        with suppress(OSError):  # the other process is gone
+        with suppress(OSError):  # the second process has ended
             self.pipe.send(sketch)
 
     @property
     def pictures(self) -> dict[str, list[Picture]]:
-        """All pictures by section, once they are drawn."""
+        """All pictures by section, when all are drawn."""
         with suppress(EOFError, OSError):
             self.pipe.send(None)
             return self.pipe.recv()
@@ -64,12 +64,12 @@ class DrawnElsewhere:
 
 
 def serve(number: int) -> None:
-    """Draw what comes through the pipe of this `number`, and answer with the pictures: for the other process."""
+    """Draw the sketches that come through the pipe with this `number`, and send the pictures: the second process."""
     with Connection(number) as pipe, suppress(EOFError, OSError):
-        from mlci.showing import plots  # noqa: F401  while nothing has come yet
+        from mlci.showing import plots  # noqa: F401  imported before the first sketch arrives
 
         pipe.send(_drawn(iter(pipe.recv, None)))
-    os._exit(0)  # without putting away what ends anyway
+    os._exit(0)  # without the cleanup of libraries
 
 
 def _drawn(sketches: Iterable[Sketch]) -> dict[str, list[Picture]]:

@@ -1,4 +1,4 @@
-"""What self-contained pages share: pictures with their words, one style, one set of filters; no script, no network."""
+"""What self-contained pages share: figures with text alternatives, one style, one set of filters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from mlci.base.names import cell, label
+from mlci.base.names import cell, label, words
 from mlci.showing._colours import dark_style
 from mlci.showing._words import listing, number, percent, rounded, signed, spread, versions
 
 if TYPE_CHECKING:
-    from mlci.showing.plots import Figure  # imports matplotlib, which a page drawn by another process does without
+    from mlci.showing.plots import Figure  # imports matplotlib, which is not needed if another process draws
 
 
 @dataclass(frozen=True)
@@ -24,39 +24,44 @@ class Picture:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A picture that is to be drawn: the name of a function of `mlci.showing.plots`, and what it is given."""
+    """A figure to be drawn: the name of a function of `mlci.showing.plots`, and its arguments."""
 
     section: str
-    said: str  # its text alternative
+    alternative: str  # text alternative
     plot: str
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
-    caption: bool = True  # whether the alternative stands below it, too
+    caption: bool = True  # whether to show the alternative as a caption
 
 
 class Album:
-    """Pictures by section, in the order they were drawn."""
+    """Pictures by section, in the order in which they were drawn."""
 
     def __init__(self) -> None:
         self.pictures: dict[str, list[Picture]] = {}
 
-    def add(self, section: str, figure: "Figure", said: str, *, caption: bool = True) -> None:
+    def add(self, section: str, figure: "Figure", alternative: str, *, caption: bool = True) -> None:
         from mlci.showing.plots import svg
 
-        shown = self.pictures.setdefault(section, [])
-        drawn = svg(figure, prefix=f"{section}{len(shown)}", alternative=said)
-        shown.append(Picture(drawn, said if caption else ""))
+        pictures = self.pictures.setdefault(section, [])
+        drawn = svg(figure, prefix=f"{section}{len(pictures)}", alternative=alternative)
+        pictures.append(Picture(drawn, alternative if caption else ""))
 
     def draw(self, sketch: Sketch) -> None:
         from mlci.showing import plots
 
-        figure = getattr(plots, sketch.plot)(*sketch.given, **sketch.options)
-        self.add(sketch.section, figure, sketch.said, caption=sketch.caption)
+        figure = getattr(plots, sketch.plot)(*sketch.arguments, **sketch.options)
+        self.add(sketch.section, figure, sketch.alternative, caption=sketch.caption)
+
+
+def style() -> str:
+    """Return the style sheet of all pages, with the colours of figures on a dark page."""
+    return files("mlci.showing").joinpath("style.css").read_text().replace("/* dark figures */", dark_style())
 
 
 @cache
 def environment(package: str):
-    """Return templates of a package of `mlci.showing`, such as `report`, with the filters and style of all pages."""
+    """Return the templates of a package of `mlci.showing`, such as `report`, with filters and style of all pages."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     made = Environment(
@@ -70,12 +75,12 @@ def environment(package: str):
         "percent": percent,
         "listing": listing,
         "label": label,
+        "words": words,
         "cell": cell,
         "number": number,
         "rounded": rounded,
         "signed": signed,
         "versions": versions,
     }
-    style = files("mlci.showing").joinpath("style.css").read_text()
-    made.globals |= {"style": style.replace("/* dark figures */", dark_style()), "spread": spread}
+    made.globals |= {"style": style(), "spread": spread}
     return made

@@ -1,4 +1,4 @@
-"""How report and card write numbers and lists."""
+"""Formats of numbers and lists on all pages."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ import numpy as np
 
 
 def percent(share: float) -> str:
-    """Return a share as people write it: three digits at most, and a rare event never as 0%.
+    """Return a share in percent with at most three digits; a rare event is never 0%.
 
     >>> [percent(share) for share in (0, 0.00004, 0.0043, 0.0312, 0.47)]
     ['0%', 'under 0.01%', '0.43%', '3.1%', '47%']
     """
     if np.isnan(share):
-        return "not known"
+        return "unknown"
     value = 100 * share
     if value == 0 or value >= 99.95:
         return f"{value:.0f}%"
@@ -22,7 +22,7 @@ def percent(share: float) -> str:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Return a figure with so many decimals; a dash where it is not defined.
+    """Return a number with `digits` decimals; a dash if it is not finite.
 
     >>> number(0.87654), number(np.nan), number(-0.5, 1), number(-0.0004)
     ('0.877', '–', '−0.5', '0.000')
@@ -31,7 +31,7 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def rounded(value: float, digits: int = 4) -> str:
-    """Return a score with so many digits that count.
+    """Return a number with `digits` significant digits.
 
     >>> rounded(-1.60512), rounded(0.13214, 3)
     ('−1.605', '0.132')
@@ -40,7 +40,7 @@ def rounded(value: float, digits: int = 4) -> str:
 
 
 def signed(value: float, digits: int = 3) -> str:
-    """Return a change with its sign; none where it is 0 to so many digits.
+    """Return a change with its sign, without sign if it rounds to 0.
 
     >>> signed(0.1234), signed(-0.1234), signed(-0.0004)
     ('+0.123', '−0.123', '0.000')
@@ -50,7 +50,7 @@ def signed(value: float, digits: int = 3) -> str:
 
 
 def spread(low: float, high: float, digits: int = 3) -> str:
-    """Return an interval in words, or nothing where it is not defined.
+    """Return an interval in words, or an empty text if it is not finite.
 
     >>> spread(-0.1, 0.2, 2)
     '−0.10 to 0.20'
@@ -59,7 +59,7 @@ def spread(low: float, high: float, digits: int = 3) -> str:
 
 
 def listing(items: Sequence[str]) -> str:
-    """Join words as in "a, b and c".
+    """Join items as in "a, b and c".
 
     >>> listing(["death", "long stay", "ICU"])
     'death, long stay and ICU'

@@ -1,4 +1,4 @@
-"""A page on a recalibrated index: predicted against observed risk before and after, on patients kept apart."""
+"""A page about a recalibrated index: predicted and observed risks before and after, on held-out patients."""
 
 from html import escape
 
@@ -10,10 +10,14 @@ from mlci.index.model import Model
 from mlci.index.recalibrate import Recalibrated, moved_words
 from mlci.judging.curves import binned, calibration_curve
 from mlci.showing import plots
+from mlci.showing._pages import style
+from mlci.showing._words import number, percent
 
-STYLE = (
-    "body{font-family:sans-serif;max-width:60em;margin:2em auto;padding:0 1em}"
-    "figure{display:inline-block;margin:0 1.5em 1em 0}"
+FEWEST = 10  # admissions with an outcome, and without it, below which nothing is shown
+HEAD = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    "<title>Recalibration</title><style>{style}</style></head><body>{body}</body></html>"
 )
 
 
@@ -21,9 +25,9 @@ def render(before: Model, done: Recalibrated, cohort: Cohort) -> str:
     """Return a self-contained HTML page about a recalibrated index.
 
     Args:
-        before: the index as it was.
-        done: the recalibrated one.
-        cohort: whose test split is shown.
+        before: the index before recalibration.
+        done: the result of the recalibration.
+        cohort: the cohort whose test split is shown.
 
     >>> import mlci
     >>> from mlci.index.recalibrate import recalibrate
@@ -32,30 +36,37 @@ def render(before: Model, done: Recalibrated, cohort: Cohort) -> str:
     True
     """
     test = before.of_cohort(cohort).split("test")
-    parts = [f"<h1>Recalibrated for {escape(cohort.source)}</h1>"]
-    parts.append(f"<p>{len(test):,} admissions of the test split, which no risk was fitted on.</p>")
+    parts = [f"<h1>Recalibration for “{escape(cohort.source)}”</h1>"]
+    parts.append(
+        f"<p>Predicted and observed risks of the {len(test):,} admissions of the test split, which were not used for "
+        "fitting, before and after recalibration. Points are tenths of the admissions by predicted risk, with 95% "
+        "intervals; the line is a local regression; on the dotted diagonal, predicted and observed risk are equal.</p>"
+    )
     if "updated" in done.model.card:
         parts.append(f"<p>{escape(moved_words(done.model.card['updated']))}</p>")
     areas = done.table.set_index("outcome")
     risks = [model.risks(model.read(test.admissions())) for model in (before, done.model)]
-    for name in cohort.outcomes:
+    for place, name in enumerate(cohort.outcomes):
         observed = test.labels(name)[:, 0]
         known = ~np.isnan(observed)
         parts.append(f"<h2>{escape(label(name))}</h2>")
-        if min(observed[known].sum(), (1 - observed[known]).sum()) < 10:
-            parts.append("<p>Fewer than 10 admissions with it, or without: nothing to show.</p>")
+        if min(observed[known].sum(), (1 - observed[known]).sum()) < FEWEST:
+            parts.append(f"<p>Not shown: fewer than {FEWEST} admissions have this outcome, or do not have it.</p>")
             continue
+        figures = []
         for when, found in zip(("before", "after"), risks):
             if name not in found:
                 parts.append("<p>The model did not know this outcome before.</p>")
                 continue
             groups = binned(found[name], observed, bins=10)
             figure = plots.calibration(name, groups, calibration_curve(found[name], observed))
-            text = f"{label(name)}, {when}: predicted against observed risk"
-            drawn = plots.svg(figure, prefix=f"{when}-{list(cohort.outcomes).index(name)}", alternative=text)
+            text = f"{label(name)}, {when} recalibration: predicted and observed risk"
+            drawn = plots.svg(figure, prefix=f"{when}-{place}", alternative=text)
             expected, share = float(found[name][known].mean()), float(observed[known].mean())
-            area = areas.loc[name, f"auroc_{when}"]
-            caption = f"{when.capitalize()}: expected {expected:.1%}, observed {share:.1%}; AUROC {area:.3f}."
-            parts.append(f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>")
-    head = f"<!doctype html><html lang=en><meta charset=utf-8><title>Recalibration</title><style>{STYLE}</style>"
-    return f"{head}<body>{''.join(parts)}</body></html>"
+            caption = (
+                f"{when.capitalize()}: mean predicted risk {percent(expected)}, observed {percent(share)}; "
+                f"AUROC {number(areas.loc[name, f'auroc_{when}'])}."
+            )
+            figures.append(f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>")
+        parts.append(f'<div class="figures">{"".join(figures)}</div>')
+    return HEAD.format(style=style(), body="".join(parts))

@@ -68,8 +68,8 @@ def test_codes_that_tell_an_outcome_bring_points_only_if_asked(card, cohort):
     assert card.code_points(Admissions.from_lists([["I469"]], icd_version=10)).tolist() == [0]
     asked = make_card(random_index(cohort), cohort, size=12, made=DAY, outcome_codes=True)
     assert "I46" in [line.category for line in asked.lines]
-    assert "bring none" in say.about(card)
-    assert "bring none" not in say.about(asked)
+    assert "have no points" in say.about(card)
+    assert "have no points" not in say.about(asked)
 
 
 def test_points_for_age(cohort, card):
@@ -84,7 +84,7 @@ def test_points_for_age(cohort, card):
     assert (aged.points(test) == aged.code_points(test.admissions()) + aged.age_points(years)).all()
     assert "Age 75 to 84" in dict(say.ages(aged))
     assert say.ages(card) == []
-    with pytest.raises(InputError, match="knows no age"):
+    with pytest.raises(InputError, match="has no age"):
         make_card(random_index(cohort), replace(cohort, table=cohort.table.drop_columns(["age"])), people={"age": True})
 
 
@@ -113,7 +113,7 @@ def test_files(card, tmp_path):
     long = replace(card, lines=card.lines * 10)
     write(long, tmp_path / "long.pdf")
     assert (tmp_path / "long.pdf").read_bytes().count(b"/Type /Page\n") == 2
-    with pytest.raises(InputError, match=r"as .html, .pdf or .csv"):
+    with pytest.raises(InputError, match=r"end in .html, .pdf or .csv"):
         write(card, tmp_path / "card.docx")
 
 

@@ -130,8 +130,8 @@ def test_one_weighting_for_every_cutoff(cohort):
     found = compute(index.model_, cohort, resamples=20).judgement
     test = cohort.split("test")
     chosen = theory.cutoff(index.model_.score(test.admissions()), test.labels(), list(cohort.outcomes), weights=weights)
-    assert found.cut.anew.value == found.diagnosis.shared.threshold.score == chosen.score
-    assert found.cut.anew.low <= found.cut.anew.value <= found.cut.anew.high
+    assert found.cut.chosen_here.value == found.diagnosis.shared.threshold.score == chosen.score
+    assert found.cut.chosen_here.low <= found.cut.chosen_here.value <= found.cut.chosen_here.high
     assert found.diagnosis.weights == tuple(weights)
 
 

@@ -98,9 +98,9 @@ def test_red_flags(findings):
 def test_the_cutoff_says_its_range(findings):
     cut = findings.judgement.cut
     text = say.cutoff_range(cut)
-    assert f"the cutoff would be {rounded(cut.anew.value, 3)}" in text
-    assert f"{rounded(cut.anew.low, 3)} to {rounded(cut.anew.high, 3)}" in text
-    for one, caught in zip(cut.contrasts, cut.caught):
+    assert f"the cutoff would be {rounded(cut.chosen_here.value, 3)}" in text
+    assert f"{rounded(cut.chosen_here.low, 3)} to {rounded(cut.chosen_here.high, 3)}" in text
+    for one, caught in zip(cut.contrasts, cut.sensitivities):
         assert caught.rate == one.above.positives / (one.above.positives + one.below.positives)
 
 

@@ -1,7 +1,7 @@
-"""The index as a card: a short list of code groups with whole points to be added up, in Charlson's manner.
+"""An index as a card: a short list of code groups with integer points to add up, in the style of Charlson.
 
-`make_card` computes it, `write` renders it: a page that adds up by itself (.html), two sides of paper (.pdf), or the
-points alone (.csv).
+`make_card` computes it, `write` renders it: a page that adds up the points (.html), one or two pages for print (.pdf),
+or only the points (.csv).
 """
 
 from pathlib import Path
@@ -40,6 +40,6 @@ def write(card: Card, path: str | Path) -> None:
     elif kind == ".csv":
         content = card.frame().to_csv(index=False).encode()
     else:
-        raise InputError(f"{path}: a card is written as .html, .pdf or .csv.")
+        raise InputError(f"{path}: the name of a card must end in .html, .pdf or .csv.")
     with atomic(path) as temporary:
         temporary.write_bytes(content)

@@ -1,7 +1,7 @@
-"""Make a card: a fitted index and a cohort in, points and everything the card says about itself out.
+"""Make a card: a fitted index and a cohort in, points and all other content of the card out.
 
-Points are fitted on the training split; what they are worth is measured on another, beside the index, Charlson,
-Elixhauser, and age and sex. Codes that tell an outcome (cardiac arrest, palliative care) bring no points unless asked.
+Points are fitted on the training split and evaluated on another split, compared with the index, Charlson, Elixhauser,
+and age and sex. Codes that reveal an outcome (cardiac arrest, palliative care) have no points unless requested.
 """
 
 import datetime
@@ -45,17 +45,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """What so many points meant in the judged admissions."""
+    """A range of points, with the outcomes of the judged admissions in it."""
 
     low: int
     high: int | None  # None: or more
     admissions: int
-    rates: tuple[theory.Rate | None, ...]  # in the order of the outcomes; None where too few
+    rates: tuple[theory.Rate | None, ...]  # in the order of the outcomes; None if there are too few admissions
 
 
 @dataclass(frozen=True)
 class Card:
-    """The points, heaviest first, and what they are worth."""
+    """The points, highest first, and how well they work."""
 
     name: str
     made: datetime.date
@@ -68,12 +68,12 @@ class Card:
     outcomes: dict[str, str]  # name -> rule in words
     lines: tuple[Line, ...]
     age: tuple[tuple[int, int], ...]  # from so many years -> points, each band's whole points
-    sex: tuple[tuple[str, int], ...]  # F and M -> points; one of the two brings none
-    without: tuple[str, ...]  # of age and sex, which the index's risks take: those that bring no points here
-    ignored: bool  # whether codes that tell an outcome bring no points
+    sex: tuple[tuple[str, int], ...]  # F and M -> points; one of the two has none
+    without: tuple[str, ...]  # those of age and sex that the risks of the index use, but that have no points here
+    ignored: bool  # whether codes that reveal an outcome have no points
     example: tuple[tuple[Line, str], ...]  # a line and one of its codes
     cutoff: int  # points from which severity is high
-    facts: Mapping[str, str]  # the model card of the index behind the points, in words
+    facts: Mapping[str, str]  # the model card of the underlying index, in words
     contrasts: tuple[theory.Contrast, ...] = ()  # at and above the cutoff, and below it, judged
     bands: tuple[Band, ...] = ()
     aurocs: pd.DataFrame = field(default_factory=pd.DataFrame)  # of `rivals.compare`, the card first
@@ -86,13 +86,13 @@ class Card:
         return total + sexes(_sexes(cohort)) @ np.array([points for _, points in self.sex]) if self.sex else total
 
     def code_points(self, admissions: Admissions) -> np.ndarray:
-        """Return the points that codes bring; on a card that ignores them, codes that tell an outcome bring none."""
+        """Return the points of codes; codes that reveal an outcome have none if the card ignores them."""
         present, names = groups(without(admissions, telling()) if self.ignored else admissions)
         worth = {(line.version, line.category): line.points for line in self.lines}
         return np.asarray(present @ np.array([worth.get(name, 0) for name in names], dtype=np.int64)).ravel()
 
     def age_points(self, years: np.ndarray) -> np.ndarray:
-        """Return the points that age brings; none where it is not known."""
+        """Return the points of age; 0 if it is unknown."""
         starts, worth = [start for start, _ in self.age], [0, *(points for _, points in self.age)]
         return np.array(worth)[np.searchsorted(starts, np.nan_to_num(years, nan=-1), side="right")]
 
@@ -112,18 +112,18 @@ def make_card(
     outcome_codes: bool = False,
     made: datetime.date | None = None,
 ) -> Card:
-    """Fit a card on the training split and judge it on another.
+    """Fit a card on the training split and evaluate it on another.
 
     Args:
-        index: whose score the points stand for.
+        index: the index that the points approximate.
         cohort: the admissions.
-        size: groups of codes at most.
-        split: the split that judges.
-        name: what stands on the card; without it the cohort's name.
-        people: whether `age` and `sex` bring points; without it, where the risks of the index take them and the cohort
-            knows them.
-        outcome_codes: whether codes that tell an outcome bring points.
-        made: the date on the card; without it today.
+        size: maximum number of code groups.
+        split: the split that evaluates the card.
+        name: the title of the card; by default the cohort's name.
+        people: whether `age` and `sex` have points; by default, if the risks of the index use them and the cohort has
+            them.
+        outcome_codes: whether codes that reveal an outcome have points.
+        made: the date on the card; by default today.
 
     Returns:
         The card.
@@ -183,7 +183,7 @@ def make_card(
 
 
 def _check(parts: Mapping[str, Cohort], outcomes: Mapping[str, str], index: MLCI) -> None:
-    """Refuse a cohort that a card cannot be made of."""
+    """Raise an error if a card cannot be made from the cohort."""
     for name, part in parts.items():
         if not len(part):
             raise InputError(f"the cohort has no admission in the split {name}; a card needs it.")
@@ -192,24 +192,24 @@ def _check(parts: Mapping[str, Cohort], outcomes: Mapping[str, str], index: MLCI
 
 
 def _counted(cohort: Cohort, taken: Sequence[str], asked: Mapping[str, bool]) -> set[str]:
-    """Return which of age and sex bring points: those asked for, or that the risks take and the cohort knows."""
+    """Return which of age and sex have points: those requested, or used by the risks and known in the cohort."""
     table = cohort.table
     known = {name for name in COLUMNS if name in table.column_names and table[name].null_count < len(cohort)}
     for name, wish in asked.items():
         if wish and name not in known:
-            raise InputError(f"the cohort knows no {name}; a card with points for {name} needs it.")
+            raise InputError(f"the cohort has no {name}; a card with points for {name} needs it.")
     return {name for name in COLUMNS if asked.get(name, name in taken and name in known)}
 
 
 def _with_people(present: sparse.csr_array, train: Cohort, counted: set[str]) -> sparse.csr_array:
-    """Return the groups of each admission, with the bands of its age and its sex before them where these count."""
+    """Return the groups of each admission, preceded by its age bands and its sex if these have points."""
     personal = [ages(_years(train))] if "age" in counted else []
     personal += [sexes(_sexes(train))] if "sex" in counted else []
     return sparse.hstack([*personal, present]).tocsr() if personal else present
 
 
 def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np.ndarray) -> Card:
-    """Return the card with what it is worth on admissions that it was not fitted on, in bands of the fitted ones."""
+    """Return the card with its evaluation on admissions that it was not fitted on."""
     names, labels = list(card.outcomes), judged.labels(*card.outcomes)
     points, score = card.points(judged).astype(float), index.model_.score(judged.admissions())
     others = {"Index": score, **rivals.classic(judged)}
@@ -234,7 +234,7 @@ def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np
 
 
 def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: int) -> tuple[Band, ...]:
-    """Return bands of points that hold about the shares `BANDS` of training admissions; one begins at the cutoff."""
+    """Return bands of points between the quantiles `BANDS` of training admissions; one begins at the cutoff."""
     starts = np.unique(np.concatenate([[0, cutoff], np.quantile(trained, BANDS, method="lower") + 1])).astype(int)
     result = []
     for place, start in enumerate(starts):
@@ -251,7 +251,7 @@ def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: 
 
 
 def _weights(given, names: list[str]) -> list[float]:
-    """Return the fit's weights of the outcomes; equal ones where the model keeps none."""
+    """Return the weights of the outcomes in the fit; equal ones if the model keeps none."""
     weights = [float((given or {}).get(name, 1.0)) for name in names]
     return weights if any(weights) else [1.0] * len(names)
 
@@ -265,7 +265,7 @@ def _sexes(cohort: Cohort) -> np.ndarray:
 
 
 def _title(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> str:
-    """Return the category in clinical words; where nobody named it, the title of its commonest code, and others."""
+    """Return the title of a category, or if it has none, that of its most frequent code."""
     version, category = group
     if version not in VERSIONS:
         return ""
@@ -274,7 +274,7 @@ def _title(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> st
 
 
 def _commonest(admissions: Admissions, codes: Counter, group: tuple[int, str]) -> str:
-    """Return the code of a group that is recorded most often."""
+    """Return the most frequent code of a group."""
     version, category = group
     own = [
         place

@@ -1,4 +1,4 @@
-"""A card as a page that adds up by itself: tick boxes, a few lines of script, nothing from outside."""
+"""A card as a page that adds up the points: tick boxes and a small script, no network access."""
 
 import base64
 import hashlib
@@ -11,7 +11,7 @@ from mlci.showing.card._compute import Card
 
 
 def page(card: Card) -> str:
-    """Return the page as text; without its script it is still the card, to be added up by hand."""
+    """Return the page as text; without JavaScript it is still a card to add up by hand."""
     script = files("mlci.showing.card").joinpath("card.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _template().render(card=card, say=say, label=label, script=script, digest=digest)

@@ -1,6 +1,6 @@
-"""A card as a PDF: one A4 side, in the fonts that every reader brings along.
+"""A card as a PDF: one A4 page, in fonts that every PDF reader has.
 
-A long card has a back: there stand outcomes, the model card of its index, limits and how it does beside others.
+A long card has a second page, with the example, comparison, outcomes, model card of the index, and limits.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ RULED = 190  # grey
 
 
 def draw(card: Card) -> bytes:
-    """Return one side where everything has room on it, else two; titles are whole, in the largest letters that fit."""
+    """Return one page if everything fits on it, else two, in the largest font that fits; titles are not cut."""
     for size in SIZES:
         page = _draw(card, size, sides=1)
         if page.get_y() <= page.h - MARGIN:
@@ -41,14 +41,14 @@ def _draw(card: Card, size: float, *, sides: int) -> FPDF:
         page, [(str(points), "", words) for words, points in say.ages(card) + say.sexes(card)] + say.lines(card), size
     )
     _write(page, f"High severity: {card.cutoff} points or more.", 10, bold=True, above=2)
-    _write(page, f"What the points meant ({card.split} split, 95% intervals)", 10, bold=True, above=1)
+    _write(page, f"Outcomes by points ({card.split} split, 95% intervals)", 10, bold=True, above=1)
     _table(page, say.meaning(card), widths=(2, 2, *[4] * len(card.outcomes)))
     if sides == 2:
         page.add_page()
     if card.example:
         _write(page, "Example", 10, bold=True, above=2)
         _write(page, say.example(card), 8, above=0.5)
-    _write(page, f"Beside others ({card.split} split): AUROC with 95% interval", 10, bold=True, above=2)
+    _write(page, f"Comparison with other indices ({card.split} split): AUROC with 95% interval", 10, bold=True, above=2)
     loss = say.loss(card)
     _table(page, loss, widths=(2, *[3] * (len(loss[0]) - 1)))
     _write(page, "Outcomes", 10, bold=True, above=2)
@@ -69,7 +69,7 @@ def _write(page: FPDF, text: str, size: float, *, bold: bool = False, above: flo
 
 
 def _groups(page: FPDF, lines: Sequence[tuple[str, str, str]], size: float) -> None:
-    """Lay the groups out in two columns of about one height."""
+    """Lay the groups out in two columns of about the same height."""
     width, top = (page.epw - GUTTER) / 2, page.get_y() + 2
     heights = [_height(page, title, width - 18, size) for _, _, title in lines]
     turn = next(k for k in range(len(lines) + 1) if sum(heights[:k]) >= sum(heights) / 2)
@@ -110,6 +110,6 @@ def _table(page: FPDF, rows: list[list[str]], *, widths: tuple[int, ...]) -> Non
 
 
 def _western(text: str) -> str:
-    """Return what the readers' own fonts can show; any other letter is a question mark."""
+    """Return text that the built-in fonts can show; any other character becomes a question mark."""
     plain = text.translate(str.maketrans({"“": '"', "”": '"', "’": "'", "–": "-"}))
     return plain.encode("latin-1", "replace").decode("latin-1")

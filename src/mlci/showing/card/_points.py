@@ -1,4 +1,4 @@
-"""Whole points for groups of codes: which admissions have which groups, what the points aim at, and the points.
+"""Integer points for groups of codes: the groups of each admission, the target of the points, and the points.
 
 A group is a category of one ICD version (three characters; four of ICD-9's external causes, such as E888) and counts
 once, however many of its codes an admission has.
@@ -19,11 +19,11 @@ from sklearn.linear_model import LogisticRegression
 from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions
 
-TOP = range(3, 21)  # points of the weightiest group that are tried
-WORTH = 0.002  # of the squared correlation with the target: what finer points must bring
-AGES = (45, 65, 75, 85)  # years from which age may bring points
+TOP = range(3, 21)  # points of the highest group that are tried
+WORTH = 0.002  # gain in squared correlation with the target that finer points must bring
+AGES = (45, 65, 75, 85)  # years from which age may have points
 SEXES = ("F", "M")
-EVENTS = 10  # training admissions with and without an outcome, or the points do not aim at it
+EVENTS = 10  # training admissions with and without an outcome that are needed for it to be part of the target
 
 
 def groups(admissions: Admissions) -> tuple[sparse.csr_array, list[tuple[int, str]]]:
@@ -50,7 +50,7 @@ def _category(code: str, version: int) -> str:
 
 
 def ages(years: np.ndarray) -> sparse.csr_array:
-    """Return whether each admission has reached each of `AGES`; an age that is not known has reached none.
+    """Return whether each admission has reached each of `AGES`; an unknown age has reached none.
 
     >>> ages(np.array([44.0, 80.0, np.nan])).toarray().tolist()
     [[0, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
@@ -59,7 +59,7 @@ def ages(years: np.ndarray) -> sparse.csr_array:
 
 
 def sexes(values: np.ndarray) -> sparse.csr_array:
-    """Return whether each admission is of each of `SEXES`; of none where that is not known.
+    """Return whether each admission is of each of `SEXES`; of none if the sex is unknown.
 
     >>> sexes(np.array(["F", None], dtype=object)).toarray().tolist()
     [[1, 0], [0, 0]]
@@ -68,11 +68,12 @@ def sexes(values: np.ndarray) -> sparse.csr_array:
 
 
 def target(present: sparse.csr_array, outcomes: np.ndarray, score: np.ndarray, weights: Sequence[float]) -> np.ndarray:
-    """Return what the points of a card aim at, one number per admission.
+    """Return the target of the points, one number per admission.
 
-    Half is the order of the index: its score by rank, on the normal scale. Half are the outcomes themselves: the
-    log-odds of each by these groups (a shrunk logistic regression), in units of their standard deviation, weighted as
-    in the index's fit. Points that followed the score as it is would follow its long tail, and serve rare outcomes.
+    One half is the order of the index: the rank of its score, on the normal scale. The other half is the outcomes: the
+    log-odds of each given these groups (a penalised logistic regression), in units of their standard deviation,
+    weighted as in the fit of the index. Points fitted to the score itself would follow its long tail and favour rare
+    outcomes.
     """
     log_odds = []
     for column, weight in zip(outcomes.T, weights, strict=True):
@@ -84,7 +85,10 @@ def target(present: sparse.csr_array, outcomes: np.ndarray, score: np.ndarray, w
             fit = LogisticRegression(C=0.05, max_iter=200).fit(present[known], column[known])
         log_odds.append(weight * _unit(present @ fit.coef_[0]))
     if not log_odds:
-        raise InputError(f"no outcome has {EVENTS} training admissions with it and {EVENTS} without; a card needs one.")
+        raise InputError(
+            f"a card needs an outcome with at least {EVENTS} training admissions that have it, and {EVENTS} that do "
+            "not; the cohort has none."
+        )
     return _unit(ndtri((rankdata(score) - 0.5) / len(score))) + _unit(sum(log_odds))
 
 
@@ -95,10 +99,10 @@ def _unit(values) -> np.ndarray:
 
 
 def fit_points(present: sparse.csr_array, aim: np.ndarray, *, size: int, free: int = 0) -> np.ndarray:
-    """Return whole points, none negative, of at most `size` columns beside the first `free`, whose sum follows the aim.
+    """Return nonnegative integer points whose sum follows `aim`, for the first `free` and up to `size` more columns.
 
-    Groups enter one by one, each time the one that most reduces the squared error, and all weights are then refitted
-    (nonnegative least squares); at last they are rounded in the coarsest unit that loses next to nothing.
+    Groups are added one by one, each time the one that most reduces the squared error, and all weights are refitted
+    (nonnegative least squares). Finally they are rounded to the coarsest unit that loses almost nothing.
 
     >>> fit_points(sparse.csr_array(np.repeat([[0, 0], [1, 0], [0, 1]], 9, axis=0)), np.repeat([0.0, 1, 3], 9), size=2)
     array([1, 3])
@@ -120,7 +124,7 @@ def fit_points(present: sparse.csr_array, aim: np.ndarray, *, size: int, free: i
         root = cholesky(gram[np.ix_(active, active)] + 1e-9 * np.diag(variance[active]))
         weights[active] = nnls(root, solve_triangular(root, with_aim[active], trans=1))[0]
     if not weights.any():
-        raise InputError("no group of codes goes with graver admissions; a card cannot be made.")
+        raise InputError("no group of codes is associated with more severe admissions; a card cannot be made.")
     tried = [np.rint(weights / weights.max() * top).astype(np.int64) for top in TOP]
     fits = np.array([(points @ with_aim) ** 2 / (points @ gram @ points) for points in tried])
     fits /= ((aim - aim.mean()) ** 2).sum()

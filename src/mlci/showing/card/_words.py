@@ -1,24 +1,23 @@
-"""What a card says, as text and rows of text: the same for the page and for paper."""
+"""The sentences and tables of a card, the same for the page and for paper."""
 
 from mlci.base.names import label
 from mlci.judging.kept import Rate
-from mlci.showing._words import number, percent, spread, versions
+from mlci.showing._words import listing, number, percent, spread, versions
 from mlci.showing.card._compute import Card
 
 RULE = (
-    "Add the points of every group that the admission has a code of; a group counts once. "
-    "More points mean a graver admission."
+    "Add the points of every group of which the admission has a code; each group counts once. "
+    "More points mean a more severe admission."
 )
 
 
 def about(card: Card) -> str:
-    """Return where the card comes from."""
-    left_out = "; codes that tell an outcome, such as cardiac arrest, bring none" if card.ignored else ""
+    """Return how the card was made."""
+    left_out = " Codes that reveal an outcome, such as cardiac arrest, have no points." if card.ignored else ""
     return (
-        f"Made on {card.made.isoformat()} for {versions(card.icd_versions)} codes. Points fitted on {card.trained:,} "
-        f"admissions of the cohort “{card.source}” to an index of the recipe “{card.recipe}” and its outcomes, and "
-        f"judged "
-        f"on {card.judged:,} others ({card.split} split){left_out}."
+        f"Made on {card.made.isoformat()} for {versions(card.icd_versions)} codes. The points were fitted on "
+        f"{card.trained:,} admissions of the cohort “{card.source}”, to the score of an index (recipe “{card.recipe}”) "
+        f"and to its outcomes, and evaluated on {card.judged:,} others ({card.split} split).{left_out}"
     )
 
 
@@ -34,7 +33,7 @@ def example(card: Card) -> str:
 
 
 def ages(card: Card) -> list[tuple[str, int]]:
-    """Return bands of age in words, with their points; those that bring none are left out."""
+    """Return age bands in words, with their points, without bands of 0 points."""
     ends = [start - 1 for start, _ in card.age[1:]]
     bands = [f"Age {start} to {end}" for (start, _), end in zip(card.age, ends)]
     if card.age:
@@ -43,12 +42,12 @@ def ages(card: Card) -> list[tuple[str, int]]:
 
 
 def sexes(card: Card) -> list[tuple[str, int]]:
-    """Return the sex that brings points, in words."""
+    """Return the sex that has points, in words."""
     return [({"F": "Female", "M": "Male"}[sex], points) for sex, points in card.sex if points]
 
 
 def lines(card: Card) -> list[tuple[str, str, str]]:
-    """Return points, category and title of each line; with its ICD version where there are several."""
+    """Return points, category and title of each line, with its ICD version if the card has several."""
     several = len(card.icd_versions) > 1
     return [
         (str(line.points), line.category, f"{line.title} (ICD-{line.version})" if several else line.title)
@@ -57,7 +56,7 @@ def lines(card: Card) -> list[tuple[str, str, str]]:
 
 
 def band(low: int, high: int | None) -> str:
-    """Say which points a band holds.
+    """Return the range of points of a band.
 
     >>> band(0, 0), band(3, 5), band(9, None)
     ('0', '3 to 5', '9 or more')
@@ -68,7 +67,7 @@ def band(low: int, high: int | None) -> str:
 
 
 def meaning(card: Card) -> list[list[str]]:
-    """Return points, admissions and each outcome's rate with its interval; heads first, sides of the cutoff last."""
+    """Return a table of points, admissions and the rate of each outcome; heads first, sides of the cutoff last."""
     rows = [["Points", "Admissions", *map(label, card.outcomes)]]
     rows += [
         [band(interval.low, interval.high), f"{interval.admissions:,}", *map(_rate, interval.rates)]
@@ -83,7 +82,7 @@ def meaning(card: Card) -> list[list[str]]:
 
 
 def loss(card: Card) -> list[list[str]]:
-    """Return AUROC of the card and of others, heads first."""
+    """Return a table of the AUROC of the card and of other indices, heads first."""
     frame = card.aurocs
     names = list(frame["outcome"].unique())
     cells = {(row.model, row.outcome): row for row in frame.itertuples()}
@@ -99,20 +98,19 @@ def loss(card: Card) -> list[list[str]]:
 
 
 def limits(card: Card) -> list[str]:
-    """Return what the card is not."""
-    knows = ["codes", *(["age"] if card.age else []), *(["sex"] if card.sex else [])]
-    said = [
-        "Codes are assigned at or after discharge: for risk adjustment and looking back, not for decisions at "
-        "admission "
-        "or about a single patient.",
-        f"It knows {' and '.join(knows) if len(knows) > 1 else 'codes alone'}: no laboratory value, vital "
-        "sign or note. Other hospitals code differently; judge it on local admissions before use.",
+    """Return the limits of use of the card."""
+    used = ["codes", *(["age"] if card.age else []), *(["sex"] if card.sex else [])]
+    found = [
+        "Codes are assigned at or after discharge. The card is for risk adjustment and retrospective analysis, not for "
+        "decisions at admission or about a single patient.",
+        f"It uses {listing(used) if len(used) > 1 else 'only codes'}, but no laboratory values, vital signs or notes. "
+        "Other hospitals code differently; evaluate it on local admissions before use.",
     ]
     if card.without:
-        said.append(
-            f"The risks of the index behind it take {' and '.join(card.without)} too, which bring no points here: not "
-            "asked for, or not known of the cohort."
+        found.append(
+            f"The risks of the underlying index also use {' and '.join(card.without)}, which have no points here: they "
+            "were not requested, or the cohort does not have them."
         )
     if "synthetic" in card.source.lower():
-        said.insert(0, "Made from synthetic admissions: a demonstration, not for patients.")
-    return said
+        found.insert(0, "Made from synthetic admissions: a demonstration, not for patients.")
+    return found

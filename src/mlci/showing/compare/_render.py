@@ -18,7 +18,7 @@ ROOM = {
     "additive": "allowing for usual differences between groups (an additive variance; Spiegelhalter)",
     "multiplicative": "allowing for usual differences between groups (a factor on the variance; Spiegelhalter)",
     "shmi": "allowing for usual differences between groups (as in the Summary Hospital-level Mortality Indicator)",
-    "none": "by chance alone",
+    "none": "of chance alone",
 }
 
 
@@ -78,7 +78,7 @@ def _flags(found: Comparison) -> list[str]:
     """Return the warnings that a reader must see before any figure."""
     flags = []
     if "synthetic" in found.source.lower():
-        flags.append("The admissions are synthetic: they are not of real patients, and no figure applies to patients.")
+        flags.append("The admissions are synthetic, so no figure applies to real patients.")
     frame = found.of(found.models["model"][0])
     few, hidden = _names(frame, TOO_FEW), _names(frame, HIDDEN)
     if few:

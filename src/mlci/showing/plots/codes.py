@@ -64,7 +64,7 @@ def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
     'This admission'
     """
     if not explanation.additive:
-        raise InputError("a waterfall needs effects that add up; those of a table do.")
+        raise InputError("a waterfall needs effects that add up, as in the recipe table.")
     ordered = sorted(explanation, key=lambda effect: -abs(effect.effect))
     bars = [(effect.code, effect.title or "", effect.effect) for effect in ordered[:most]]
     if rest := ordered[most:]:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @styled
 def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) -> Figure:
-    """Draw ratios of observed to expected events over the expected ones, between the limits of chance.
+    """Draw ratios of observed to expected events over the number of expected events, with funnel limits.
 
     Args:
         points: the rows `of` a model of a comparison; those that are ranked are drawn.
-        limits: the comparison's lines. The columns that begin with exact are those of chance alone, drawn faintly where
-            room is made for usual differences.
-        most: up to so many outliers are named.
+        limits: the funnel limits of the comparison. Columns that begin with exact are the limits of chance alone, drawn
+            faintly if the others allow for usual differences.
+        most: maximum number of outliers that are named.
 
     Returns:
         The figure.
@@ -50,7 +50,11 @@ def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) ->
         axis.annotate(str(row.group)[:24], (row.effective, row.ratio), (4, 4), textcoords="offset points", fontsize=7)
     usual = np.interp(np.median(points["effective"]), limits["effective"], limits["high998"])
     top = max(float(points["ratio"].max()), 1.3, float(usual))
-    axis.set(xlabel="Expected events of a Poisson count as precise", ylabel="Observed / expected", ylim=(0, 1.08 * top))
+    axis.set(
+        xlabel="Expected events (Poisson count of the same precision)",
+        ylabel="Observed / expected",
+        ylim=(0, 1.08 * top),
+    )
     axis.set_xscale("log")
     round_numbers = np.array([digit * 10.0**power for power in range(8) for digit in (1, 2, 5)])
     low, high = axis.get_xlim()
@@ -64,12 +68,12 @@ def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) ->
 
 @styled
 def caterpillar(names: Sequence[str], points: "pd.DataFrame", *, labelled: int = 70) -> Figure:
-    """Draw ratios with their intervals, one line per group in the order given, and the shrunken ratio beside each.
+    """Draw ratios with their intervals and the shrunken ratios, one line per group in the order given.
 
     Args:
         names: of the groups.
         points: a row for each, with ratio, low, high, shrunk and verdict.
-        labelled: more groups than this are drawn thin, and of these the outliers alone are named.
+        labelled: if there are more groups than this, lines are thin and only outliers are named.
 
     Returns:
         The figure.
@@ -102,7 +106,7 @@ def caterpillar(names: Sequence[str], points: "pd.DataFrame", *, labelled: int =
 def love(names: Sequence[str], before: np.ndarray, after: Mapping[str, np.ndarray]) -> Figure:
     """Draw standardised differences of two groups in each covariate: before weighting (hollow) and after, by model.
 
-    Between the dotted lines, at 0.1, groups are commonly taken as alike.
+    Below the dotted line, at 0.1, groups are commonly regarded as balanced.
 
     Args:
         names: of the covariates.
@@ -127,7 +131,7 @@ def love(names: Sequence[str], before: np.ndarray, after: Mapping[str, np.ndarra
     for limit, dash in ((0, "-"), (0.1, ":")):
         axis.axvline(limit, color=INK, lw=0.8, ls=dash)
     axis.set(
-        xlabel="Standardised difference, without sign",
+        xlabel="Absolute standardised difference",
         yticks=rows,
         ylim=(len(names) - 0.2 + 0.6 * (1 + len(after)), -0.6),
     )

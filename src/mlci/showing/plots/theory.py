@@ -39,7 +39,7 @@ def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
         style = {"color": COLOURS[column % len(COLOURS)], "ls": DASHES[column % len(DASHES)]}
         axis.plot(beyond[rows], rho2[rows], lw=2.2 if column == 0 else 1.2, label=label(name), **style)
         axis.plot(beyond[best], rho2[best], MARKS[column % len(MARKS)], ms=6, color=style["color"])
-    axis.set(xscale="log", xlabel="Admissions beyond the cut (%)", ylabel="Squared cosine ρ² (no unit)")
+    axis.set(xscale="log", xlabel="Admissions at or above the cut (%)", ylabel="Squared cosine ρ²")
     axis.invert_xaxis()
     axis.set_ylim(bottom=0)
     axis.xaxis.set_major_formatter(PERCENT)

@@ -1,6 +1,7 @@
-"""One self-contained HTML page about an index on a cohort: computed, drawn, rendered, each in a file of its own.
+"""Build one self-contained HTML page about an index on a cohort.
 
-A part is drawn as soon as it is found, while threads compute the others.
+Computing, drawing and rendering are separate files. A part is drawn as soon as it is computed, while threads compute
+the others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from mlci.showing.report._render import render
 from mlci.showing.report._tripod import read_study
 
 if TYPE_CHECKING:
-    from mlci.index.estimator import MLCI  # imports scikit-learn, which takes longer than many a report
+    from mlci.index.estimator import MLCI  # imports scikit-learn, which is slow
 
 __all__ = ["build", "read_study"]
 
@@ -33,15 +34,15 @@ def build(
     """Build the report as HTML.
 
     Args:
-        index: the index it is about, or its model.
-        cohort: whose test split judges it.
-        command: shown as what made the page.
+        index: the index, or its model.
+        cohort: the cohort whose test split evaluates it.
+        command: the command line shown on the page.
         study: the authors' answers to items of TRIPOD+AI, as `read_study` reads them.
-        album: where the pictures are drawn, a new one if None.
-        options: `by`, the cohort's columns to tell subgroups by (None: sex and age band where the cohort knows them);
-            `resamples` of the bootstrap; `resample_training`, how often the index is fitted again on resampled training
+        album: draws the figures; a new one if None.
+        options: `by`, columns of the cohort that define subgroups (None: sex and age band, if the cohort has them);
+            `resamples` of the bootstrap; `resample_training`, how often the index is refitted on resampled training
             patients (0: not at all), with `refitting`, the `state` and `on_fit` of `mlci.index.vary`; `seed` of the
-            draws; `drawn`, the columns of `weights`, `cluster` and `strata` where the cohort is a sample.
+            draws; `drawn`, the survey columns `weights`, `cluster` and `strata`.
 
     Returns:
         The page.

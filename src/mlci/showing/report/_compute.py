@@ -1,7 +1,7 @@
-"""Compute everything the report says: a fitted index and a cohort in, one frozen `Findings` out.
+"""Compute the content of the report: a fitted index and a cohort in, one frozen `Findings` out.
 
-No sentence, no picture, no page here: those are made from what this file finds. The index is judged on the cohort's
-test split, which neither its weights nor its cutoff have seen. A part for which there is too little (no code in ten
+Sentences, figures and the page are made elsewhere, from these findings. The index is evaluated on the test split of the
+cohort, which was not used for its weights or its cutoff. A part for which there are too few data (no code in ten
 admissions, one class, no age) is empty or None, never an error.
 """
 
@@ -52,7 +52,7 @@ from mlci.showing.report._findings import (
 )
 from mlci.tokens import telling, without
 
-BY = ("sex", "age_band")  # subgroups, where the cohort knows them
+BY = ("sex", "age_band")  # default subgroups, if the cohort has them
 EXPLAINED = 5_000  # admissions that the influence of codes is averaged over
 CODES = 25  # listed
 ORDER = ("auroc", "risk_auroc")
@@ -60,20 +60,20 @@ FIGURES = (
     *(*ORDER, "deviance", "nagelkerke", "brier_skill"),
     *("slope", "intercept", "calibration_error", "brier"),
 )
-STEPS = 24  # groups along the score, evenly spaced on the scale of the picture
+STEPS = 24  # groups along the score, evenly spaced on the scale of the figure
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is to be judged, on whom, and how."""
+    """What to evaluate, on which admissions, and how."""
 
     model: Model
     cohort: Cohort
-    judged: Cohort  # of the cohort
-    columns: Mapping[str, np.ndarray]  # what the model says of them
+    judged: Cohort  # the evaluated part of the cohort
+    columns: Mapping[str, np.ndarray]  # the model's columns for the judged admissions
     names: Sequence[str]  # of outcomes
-    by: Sequence[str]
-    drawn: Mapping[str, str]
+    by: Sequence[str]  # columns that define subgroups
+    drawn: Mapping[str, str]  # survey columns
     options: Mapping[str, Any]  # of resampling
 
 
@@ -89,12 +89,19 @@ def compute(
     refitting: Mapping[str, Any] | None = None,
     shown: Callable[[Part], object] = lambda part: None,
 ) -> Findings:
-    """Return everything about a model on a cohort.
+    """Return all findings about a model on a cohort.
 
-    `by` names the columns to tell subgroups by (without it, `BY`), `resample_training` how often to fit it again (with
-    the options `refitting` of `vary.resample_training`), `drawn` the columns that say how admissions were drawn:
-    weights, cluster, strata. `shown` is told each part that has a picture as soon as it is found, so that one is drawn
-    while others are computed.
+    Args:
+        model: the index.
+        cohort: the cohort whose test split evaluates it.
+        by: columns that define subgroups; `BY` if None.
+        resamples: of the bootstrap.
+        resample_training: how often to refit the index on resampled training patients.
+        seed: of resamples and draws.
+        drawn: the survey columns: weights, cluster, strata.
+        refitting: options of `vary.resample_training`.
+        shown: called with each part that has figures as soon as it is found, so that it can be drawn while others are
+            computed.
     """
     drawn = {name: column for name, column in (drawn or {}).items() if column}
     cohort = model.of_cohort(cohort)
@@ -146,9 +153,9 @@ def compute(
 
 
 def _everyone(model: Model, cohort: Cohort) -> dict[str, Any]:
-    """Return what the report says of the whole cohort, by fields of `Population`."""
+    """Return the fields of `Population` that describe the whole cohort."""
     whole = cohort.admissions()
-    found = counted(whole, model.vocabulary.leaves(whole))  # all of them: a test split may be too small to tell
+    found = counted(whole, model.vocabulary.leaves(whole))  # the whole cohort: a test split may be too small
     different = (*shifts(model.card.get("makeup", {}), found), *look_back_warnings(model, cohort.look_back))
     return {"table_one": cohort.describe(), "shifts": different}
 
@@ -176,25 +183,25 @@ def _people(
 
 
 def _unjudgeable(score: np.ndarray, labels: np.ndarray) -> str:
-    """Return why no figure can be computed, or nothing."""
+    """Return why the index cannot be evaluated, or an empty text."""
     if not len(score):
         return "no admission could be scored"
     if np.ptp(score) == 0:
         return f"all {len(score):,} admissions have the same score"
     if all(len(np.unique(column[~np.isnan(column)])) < 2 for column in labels.T):
-        return "every outcome happened to all of these admissions, or to none"
+        return "every outcome is present in all of these admissions, or in none"
     return ""
 
 
 def _judge(asked: _Asked, pool: Crew, shown: Callable[[Part], object]) -> Judgement:
-    """Return all figures, computed side by side, first those with pictures."""
+    """Return all figures, computed in parallel; parts with figures come first."""
     model, judged, names = asked.model, asked.judged, asked.names
     score, labels, patients = asked.columns["score"], judged.labels(*names), design_of(judged, **asked.drawn)
     known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
     risks = {name: asked.columns[f"risk_{name}"] for name in known if f"risk_{name}" in asked.columns}
     weights = _weights(model.card.get("weights"), names)
     parts = {name: subgroup(judged, name) for name in asked.by}
-    alone = patients if asked.drawn else None  # where nobody asked, curves take each admission for itself
+    alone = patients if asked.drawn else None  # without a survey, curves treat admissions as independent
     points = pool.submit(rivals.classic, judged)
     outcomes = [pool.submit(_outcome, name, score, y, risks.get(name), alone) for name, y in known.items()]
     codes = pool.submit(_codes, model, judged, asked.options["seed"])
@@ -207,7 +214,7 @@ def _judge(asked: _Asked, pool: Crew, shown: Callable[[Part], object]) -> Judgem
     tests = pool.submit(interactions, risks, known, parts, patients=patients)
     for part in (*outcomes, codes):
         shown(part.result())
-    diagnosed, anew, certificate = diagnosis.result()
+    diagnosed, chosen_here, certificate = diagnosis.result()
     if diagnosed is not None:
         shown(diagnosed)
     aurocs, gains = beside.result()
@@ -222,7 +229,7 @@ def _judge(asked: _Asked, pool: Crew, shown: Callable[[Part], object]) -> Judgem
         groups=groups.result(),
         interactions=tests.result(),
         weights=weights,
-        cut=_cut(model, score, known, anew, certificate, patients.weight),
+        cut=_cut(model, score, known, chosen_here, certificate, patients.weight),
         diagnosis=diagnosed,
         codes=codes.result(),
         spread=float(weighted.spread(score, patients.weight)),
@@ -230,15 +237,15 @@ def _judge(asked: _Asked, pool: Crew, shown: Callable[[Part], object]) -> Judgem
 
 
 def _metrics(asked: _Asked, points: Future, score, known, risks, patients: Design) -> pd.DataFrame:
-    """Return the index and the published ones, by every figure of the page."""
-    options = {"groups": patients, "kernel": "energy", **asked.options}  # nHSIC is shown from the diagnosis
+    """Return the metrics of the index and of the published indices."""
+    options = {"groups": patients, "kernel": "energy", **asked.options}  # nHSIC is taken from the diagnosis
     models = {OWN: score, **points.result()}
-    wanted = {*FIGURES, *reported()} - {*ORDER}  # which the comparison with rivals has found
+    wanted = {*FIGURES, *reported()} - {*ORDER}  # which the comparison with rivals gives
     return judge(models, known, risks={OWN: risks}, metrics=wanted, **options).table
 
 
 def _along(asked: _Asked, score, known, patients: Design) -> pd.DataFrame | None:
-    """Return what the curves over the score explain, where the model's risks are not read from them."""
+    """Return the deviance explained by the curves over the score, if the model's risks are not read from them."""
     model = asked.model
     risks = {name: curve(score) for name, curve in model.curves.items() if name in known and name in model.learned}
     if not risks:
@@ -249,26 +256,29 @@ def _along(asked: _Asked, score, known, patients: Design) -> pd.DataFrame | None
 
 
 def _diagnosis(asked: _Asked, score, labels, weights: Mapping[str, float], patients: Design):
-    """Return the theory's tables, the cut chosen anew, and what the model's is worth here; None if nothing is known."""
+    """Return the diagnosis, the cut chosen on these admissions, and the certificate of the model's cutoff on them.
+
+    All three are None if no outcome has both classes.
+    """
     options: dict[str, Any] = {"weights": list(weights.values())}
     cut = asked.model.cutoff.score
     try:
         diagnosis = theory.diagnose(score, labels, asked.names, **options)
-        anew = cutoff_range(score, labels, asked.names, patients=patients, **options, **asked.options)
-        return diagnosis, anew, theory.certify(score, labels, asked.names, cut, mass=patients.weight, **options)
+        chosen_here = cutoff_range(score, labels, asked.names, patients=patients, **options, **asked.options)
+        return diagnosis, chosen_here, theory.certify(score, labels, asked.names, cut, mass=patients.weight, **options)
     except InputError:  # no outcome has both classes among the admissions where all are known
         return None, None, None
 
 
 def _order(areas: Areas, name: str, score: np.ndarray, risk: np.ndarray | None) -> dict[str, Interval]:
-    """Return AUROC of the score and of the risk, where there is one."""
+    """Return the AUROC of the score, and of the risk if there is one."""
     columns = zip(ORDER, (score, risk))
     found = {metric: areas.of(column, name) for metric, column in columns if column is not None}
     return {metric: area(*of, areas.outcomes[name], areas.design) for metric, of in found.items()}
 
 
 def _figures(name: str, metrics: pd.DataFrame) -> dict[str, Interval]:
-    """Return those of `FIGURES` that the index has for an outcome, but for those of order."""
+    """Return those of `FIGURES` that the index has for an outcome, except those of `ORDER`."""
     own = metrics[(metrics["model"] == OWN) & (metrics["outcome"] == name)].set_index("metric")
     return {
         metric: Interval(*own.loc[metric, ["value", "low", "high"]].astype(float))
@@ -277,7 +287,7 @@ def _figures(name: str, metrics: pd.DataFrame) -> dict[str, Interval]:
     }
 
 
-def _cut(model, score, known: Mapping[str, np.ndarray], anew, certificate, weight: np.ndarray | None) -> Cut:
+def _cut(model, score, known: Mapping[str, np.ndarray], chosen_here, certificate, weight: np.ndarray | None) -> Cut:
     beyond, labels = model.cutoff.flag(score), np.column_stack(list(known.values()))
 
     def share(kind: int, flags: np.ndarray) -> tuple[theory.Rate, ...]:
@@ -289,27 +299,27 @@ def _cut(model, score, known: Mapping[str, np.ndarray], anew, certificate, weigh
         cutoff=model.cutoff,
         share=float(weighted.mean(beyond.astype(float), weight)),
         contrasts=theory.contrasts(score, labels, list(known), model.cutoff.score, mass=weight),
-        caught=share(1, beyond),
-        spared=share(0, ~beyond),
-        anew=anew,
+        sensitivities=share(1, beyond),
+        specificities=share(0, ~beyond),
+        chosen_here=chosen_here,
         certificate=certificate,
         chosen_on=model.card.get("fitted_on", "training and validation admissions"),
     )
 
 
 def _beside(asked: _Asked, points: Future, score, known, risks, areas: Areas) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the index beside its rivals: AUROCs, and what it adds to those that know age and sex."""
-    found, told = _rivals(asked, points, score, known, risks), {"patients": areas.design, "areas": areas}
-    return compare(score, found, known, **told), rivals.increments(found, known, **told)
+    """Return the AUROCs of the index and its rivals, and what it gains over rivals with age and sex."""
+    found, options = _rivals(asked, points, score, known, risks), {"patients": areas.design, "areas": areas}
+    return compare(score, found, known, **options), rivals.increments(found, known, **options)
 
 
 def _rivals(asked: _Asked, points: Future, score, known, risks) -> dict[str, dict[str, np.ndarray]]:
-    """Return every other order of the same admissions, by name and outcome."""
+    """Return the scores of all rivals on the same admissions, by name and outcome."""
     model, cohort, judged = asked.model, asked.cohort, asked.judged
     weights, seed = asked.drawn.get("weights"), asked.options["seed"]
     found: dict[str, dict[str, np.ndarray]] = {}
     order = np.argsort(score, kind="stable")
-    if any((np.diff(risk[order]) < -1e-12).any() for risk in risks.values()):  # not a mere curve over the score
+    if any((np.diff(risk[order]) < -1e-12).any() for risk in risks.values()):  # risks rank differently from the score
         found[f"{OWN}, own risks"] = risks
     found |= {name: dict.fromkeys(known, values) for name, values in points.result().items()}
     scorer = lambda part: score if part is judged else model.score(part.admissions())  # noqa: E731
@@ -323,7 +333,7 @@ def _rivals(asked: _Asked, points: Future, score, known, risks) -> dict[str, dic
 
 
 def _weights(given: Mapping[str, float] | None, names: Sequence[str]) -> dict[str, float]:
-    """Return the fit's weights of the outcomes, which chose the model's cutoff; equal where the model keeps none."""
+    """Return the weights of the outcomes in the fit, which chose the model's cutoff; equal ones if it keeps none."""
     weights = {name: float((given or {}).get(name, 1.0)) for name in names}
     return weights if any(weights.values()) else dict.fromkeys(names, 1.0)
 
@@ -331,7 +341,7 @@ def _weights(given: Mapping[str, float] | None, names: Sequence[str]) -> dict[st
 def _outcome(
     name: str, score: np.ndarray, y: np.ndarray, risk: np.ndarray | None, drawn: Design | None
 ) -> OutcomeFigures:
-    """Return an outcome along score and risk; its figures are found elsewhere."""
+    """Return the curves of an outcome along score and risk, without its figures."""
     weight = None if drawn is None else drawn.weight
     fit = curves.isotonic(score, y, weight=weight)
     risk = fit(score) if risk is None else risk
@@ -357,7 +367,7 @@ def _outcome(
 
 
 def _spread_of(score: np.ndarray, rows: np.ndarray, edges: np.ndarray, weight: np.ndarray | None):
-    """Return how the scores of some admissions spread over the edges, as shares; and their median."""
+    """Return the histogram of the scores of some admissions, as shares, and their median."""
     mass = None if weight is None else weight[rows]
     total = rows.sum() if mass is None else mass.sum()
     counts = np.histogram(score[rows], edges, weights=mass)[0]
@@ -366,12 +376,13 @@ def _spread_of(score: np.ndarray, rows: np.ndarray, edges: np.ndarray, weight: n
 
 
 def levels(n: int) -> np.ndarray:
-    """Return where groups along the score begin: even on the normal scale, with 20 admissions and 0.2% at each end."""
+    """Return the quantiles between groups: even on the normal scale, with at least 20 admissions at each end."""
     end = normal_quantile(1 - max(20, n / 500) / n) if n > 40 else 0.0
     return np.array([*map(normal_share, np.linspace(-end, end, STEPS - 1))]) if end > 0 else np.array([0.5])
 
 
 def _codes(model: Model, judged: Cohort, seed: int) -> Codes:
+    """Return the codes with the largest influence, over a sample of admissions."""
     some = judged.sample(EXPLAINED, seed=seed)
     frame = importance(model, some.admissions())
     frame = frame[frame["admissions"] >= LEAST]
@@ -388,5 +399,5 @@ def _codes(model: Model, judged: Cohort, seed: int) -> Codes:
 
 
 def _weightiest(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the codes that move scores most in total, by what they do to one."""
+    """Return the codes with the largest total effect, sorted by their mean effect."""
     return frame.nlargest(CODES, "total").sort_values(by="mean_effect", ascending=False, ignore_index=True)

@@ -1,6 +1,6 @@
-"""Sketch the report's figures from its findings: what each shows, and its text alternative; `Album` draws them.
+"""Sketch the report's figures from its findings, with their text alternatives; `Album` draws them.
 
-A figure shows one outcome, so that a phone shows it whole; the page lays several side by side where there is room.
+Each figure shows one outcome, so that it fits on a phone; the page shows several side by side if there is room.
 """
 
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ def of_part(found: Part, cutoff: float) -> Iterator[Sketch]:
 
 
 def of_rest(findings: Findings) -> Iterator[Sketch]:
-    """Sketch whom the report is about and how the index was made."""
+    """Sketch the attrition of the cohort and the training of the index."""
     if findings.people.attrition:
         steps = [(step.rule, step.removed, step.left) for step in findings.people.attrition]
         gone, last = sum(step[1] for step in steps), steps[-1][2]
-        yield Sketch("attrition", f"{gone:,} admissions were left out and {last:,} kept.", "attrition", (steps,))
+        yield Sketch("attrition", f"{gone:,} admissions were left out, {last:,} were kept.", "attrition", (steps,))
     for curve in findings.made.get("record", {}).get("curves", ()):
         options = {"best": curve["kept"], "ylabel": curve["unit"]}
         yield Sketch("learning", curve["title"], "learning_curves", (curve["lines"],), options)
@@ -38,8 +38,8 @@ def _outcome(outcome: OutcomeFigures, cut: float) -> Iterator[Sketch]:
     name = label(outcome.name)
     yield Sketch(
         "risk",
-        f"{name}: observed risk in {len(outcome.rates.n)} groups along the score, and the monotone fit, which "
-        f"rises by {number(100 * outcome.trend.mean, 1)} points from the 5th to the 95th percentile of the score.",
+        f"{name}: observed risk in {len(outcome.rates.n)} groups along the score, and the nondecreasing fit, which "
+        f"rises by {number(100 * outcome.trend.mean, 1)} percentage points from the 5th to the 95th percentile.",
         "risk_curve",
         (outcome.name, outcome.rates, outcome.fit),
         {"cutoff": cut},
@@ -56,7 +56,7 @@ def _outcome(outcome: OutcomeFigures, cut: float) -> Iterator[Sketch]:
         without, having = (number(median, 2) for median in outcome.medians)
         yield Sketch(
             "distribution",
-            f"{name}: the median score is {having} with and {without} without the outcome.",
+            f"{name}: the median score is {having} with the outcome and {without} without it.",
             "score_distribution",
             (outcome.name, edges, shares, counts),
             {"cutoff": cut},
@@ -74,24 +74,25 @@ def _aurocs(aurocs: pd.DataFrame) -> Iterator[Sketch]:
 def _codes(codes: Codes) -> Iterator[Sketch]:
     charts: dict[str, pd.DataFrame] = {"": codes.every}
     if any(codes.every["tells"]):
-        charts = {"with codes that tell an outcome (hollow, †)": codes.every, "without them": codes.plain}
+        charts = {
+            ", including codes that reveal an outcome (hollow, †)": codes.every,
+            ", without codes that reveal an outcome": codes.plain,
+        }
     for which, frame in charts.items():
         if not len(frame):
             continue
         names = [f"{row.code}{' †' if row.tells else ''} {row.title}".strip() for row in frame.itertuples()]
         effects = frame["mean_effect"].to_numpy()
-        said = (
-            f"Mean change of the score by code{', ' + which if which else ''}; most: {names[0]} ({signed(effects[0])})."
-        )
-        yield Sketch("codes", said, "influence", (names, effects), {"marked": frame["tells"].to_numpy() != ""})
+        caption = f"Mean change in the score by code{which}; the largest is {names[0]} ({signed(effects[0])})."
+        yield Sketch("codes", caption, "influence", (names, effects), {"marked": frame["tells"].to_numpy() != ""})
 
 
 def _theory(diagnosis: Diagnosis) -> Iterator[Sketch]:
     unrelated = max(diagnosis.weights) / sum(diagnosis.weights)
     yield Sketch(
         "theory",
-        f"The first direction holds {percent(diagnosis.energy)} of the outcomes' joint variation; "
-        f"{percent(unrelated)}, the dotted line, is what unrelated outcomes would have.",
+        f"The first direction accounts for {percent(diagnosis.energy)} of the joint variation of the outcomes; for "
+        f"unrelated outcomes it would be {percent(unrelated)} (dotted line).",
         "singular_values",
         (diagnosis.singular_values,),
         {"unrelated": unrelated},
@@ -99,8 +100,8 @@ def _theory(diagnosis: Diagnosis) -> Iterator[Sketch]:
     best = diagnosis.shared.threshold
     yield Sketch(
         "theory",
-        f"Squared cosine of every cut with the shared direction and each outcome; the shared direction's best is "
-        f"{best.rho2:.3f}, with {percent(best.share)} of admissions beyond the cut.",
+        f"Squared cosine of every cut with the shared direction and with each outcome. The best for the shared "
+        f"direction is {best.rho2:.3f}, with {percent(best.share)} of admissions at or above the cut.",
         "threshold_scan",
         (diagnosis.scan, ["Shared direction", *diagnosis.outcomes]),
     )

@@ -1,6 +1,6 @@
-"""What the report says, as data: frozen findings that sentences, pictures and the page are made from.
+"""The content of the report as data: frozen findings, from which sentences, figures and the page are made.
 
-A part for which there is too little is empty or None, never an error.
+A part for which there are too few data is empty or None, never an error.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ import pandas as pd
 from mlci.judging import curves, theory
 from mlci.measures.intervals import Interval
 
-LEAST = 10  # admissions behind any figure about a code, with and without the outcome behind any about a group
-ALONG = "score_deviance"  # explained by the curve over the score, where risks are not read from it
+LEAST = 10  # admissions behind any figure of a code, and with and without the outcome behind any figure of a group
+ALONG = "score_deviance"  # deviance explained by the curve over the score, if the risks are not read from it
 
 
 @dataclass(frozen=True)
 class Population:
-    """Whom the report is about."""
+    """The cohort that the report is about."""
 
     source: str
     rules: Mapping[str, str]  # outcome -> rule in words
@@ -27,14 +27,14 @@ class Population:
     table_one: Mapping[str, list[str]]
     held_out: bool  # whether a test split is judged, or else the whole cohort
     admissions: int  # judged
-    patients: int | None  # None where every admission stands for itself
+    patients: int | None  # None if each patient has one admission
     icd_versions: tuple[int, ...]
     codes: int  # recorded
-    unknown: int  # of them, to the model
+    unknown: int  # codes that the model does not know
     foreign: Mapping[int, int]  # ICD version that is not the model's -> codes
     unscored: int  # admissions left out because fewer than half of their codes are understood
-    shifts: tuple[str, ...] = ()  # how they differ from the admissions that the index was made from
-    others: tuple[str, ...] = ()  # outcomes of the cohort that the index has no risk of
+    shifts: tuple[str, ...] = ()  # how the admissions differ from the training admissions
+    others: tuple[str, ...] = ()  # outcomes of the cohort for which the index has no risk
 
 
 @dataclass(frozen=True)
@@ -50,41 +50,41 @@ class OutcomeFigures:
     groups: curves.Rates  # tenths of predicted risk
     smooth: curves.CalibrationCurve
     predicted: float  # mean risk
-    figures: Mapping[str, Interval]  # of `FIGURES`, where there are risks
+    figures: Mapping[str, Interval]  # those of `FIGURES` that exist
     medians: tuple[float, float]  # score without and with the outcome
     share: tuple[np.ndarray, np.ndarray, np.ndarray]  # edges of the score, shares without and with the outcome
-    rate: float  # weighted where admissions are
+    rate: float  # observed; weighted if the admissions are
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The model's cutoff, met again on held-out admissions."""
+    """The model's cutoff, evaluated on the judged admissions."""
 
     cutoff: theory.Cutoff
-    share: float  # at or above, of the judged admissions
+    share: float  # of the judged admissions, at or above it
     contrasts: tuple[theory.Contrast, ...]
-    caught: tuple[theory.Rate, ...]  # of those with the outcome, at or above; in the same order
-    spared: tuple[theory.Rate, ...]  # of those without it, below
-    anew: Interval | None  # the cut that the same rule chooses here, over resampled patients
+    sensitivities: tuple[theory.Rate, ...]  # of those with the outcome, at or above; in the order of `contrasts`
+    specificities: tuple[theory.Rate, ...]  # of those without it, below
+    chosen_here: Interval | None  # the cut that the same rule chooses on these admissions, over resampled patients
     certificate: float | None  # of the model's cutoff on these admissions
     chosen_on: str  # which admissions the model's cutoff was chosen on
 
 
 @dataclass(frozen=True)
 class Codes:
-    """Which codes move the score, by their total influence, sorted by their mean effect."""
+    """The codes with the largest total influence on scores, sorted by their mean effect."""
 
     every: pd.DataFrame  # code (dotted), title, tells, admissions, share, mean_effect
-    plain: pd.DataFrame  # the same without codes that tell an outcome
+    plain: pd.DataFrame  # the same without codes that reveal an outcome
     admissions: int  # averaged over
 
 
-Part = OutcomeFigures | Codes | theory.Diagnosis | pd.DataFrame  # what pictures show; the frame is of `rivals.compare`
+Part = OutcomeFigures | Codes | theory.Diagnosis | pd.DataFrame  # parts with figures; the frame is of `rivals.compare`
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """How good the index is; what has too little behind it is None or empty."""
+    """How good the index is; parts with too few data are None or empty."""
 
     outcomes: tuple[OutcomeFigures, ...]
     aurocs: pd.DataFrame  # of `rivals.compare`
@@ -103,18 +103,18 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that the report says, as data."""
+    """The whole content of the report, as data."""
 
     people: Population
-    made: Mapping  # what the model file says about its own making
+    made: Mapping  # the card of the model file: how it was made
     facts: Mapping[str, str]  # its model card, in words
     limits: tuple[str, ...]  # of the index, as its file says
     model_versions: tuple[int, ...]
     vocabulary: int
-    ignored: int  # codes that the model leaves out because they tell an outcome
+    ignored: int  # codes that the model leaves out because they reveal an outcome
     judgement: Judgement | None
-    why_not: str  # where there is no judgement
+    why_not: str  # the reason if there is no judgement
     resamples: int
     refits: int = 0  # on resampled training patients
-    varied: pd.DataFrame | None = None  # of `vary.resample_training`, where there are refits
-    survey: str = ""  # how the judged admissions were drawn, where that counts
+    varied: pd.DataFrame | None = None  # of `vary.resample_training`, if there are refits
+    survey: str = ""  # how the judged admissions were sampled, if they are a survey

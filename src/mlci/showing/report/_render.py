@@ -30,7 +30,7 @@ PACKAGES = ("numpy", "pandas", "pyarrow", "scikit-learn", "matplotlib")
 def render(
     findings: Findings, figures: Mapping[str, Sequence[Picture]], *, command: str, study: Mapping[str, str]
 ) -> str:
-    """Return the page as text; `command` is shown as what made it, `study` holds the authors' answers to TRIPOD+AI."""
+    """Return the page as text; it shows `command` as its origin, and `study`, the authors' answers to TRIPOD+AI."""
     judgement = findings.judgement
     view = {
         "findings": findings,
@@ -66,12 +66,12 @@ def render(
 
 
 def template() -> "Template":
-    """Return the template of the page, which is compiled the first time: for a tenth of a second."""
+    """Return the template of the page; compiling it, the first time, takes a tenth of a second."""
     return environment("report").get_template("report.html.j2")
 
 
 def _table_one(findings: Findings) -> dict[str, list[str]]:
-    """Return the cohort's Table 1 with the outcomes in words; a line that counts nothing is left out."""
+    """Return the cohort's Table 1 with outcomes in words, without lines whose counts are all 0."""
     names = findings.people.rules
     said = {name: label(name) for name in names} | {f"{name}: not known": f"{label(name)}: not known" for name in names}
     lines = {said.get(name, name[:1].upper() + name[1:]): cells for name, cells in findings.people.table_one.items()}
@@ -84,7 +84,7 @@ def _tiles(findings: Findings, judgement: Judgement) -> list[dict[str, str]]:
     cut = judgement.cut
     own = [row.value for row in judgement.aurocs.itertuples() if row.model == OWN]
     scored = findings.people.admissions - findings.people.unscored
-    tiles = [{"name": "Admissions judged", "value": f"{scored:,}", "note": findings.people.source}]
+    tiles = [{"name": "Admissions evaluated", "value": f"{scored:,}", "note": findings.people.source}]
     if len(own):
         reach = f"{min(own):.2f} to {max(own):.2f}" if len(own) > 1 else f"{own[0]:.2f}"
         tiles.append({"name": "AUROC", "value": reach, "note": f"over {len(own)} outcome{'s' * (len(own) > 1)}"})
@@ -97,7 +97,7 @@ def _tiles(findings: Findings, judgement: Judgement) -> list[dict[str, str]]:
 
 
 def _aurocs(frame: pd.DataFrame) -> dict | None:
-    """Return models down, outcomes across: value, interval, and on which side of the index each rival lies."""
+    """Return a row per model with a cell per outcome: value, interval, and whether it is lower than the index."""
     if not len(frame):
         return None
     outcomes, models = list(frame["outcome"].unique()), list(frame["model"].unique())
@@ -120,7 +120,7 @@ def _aurocs(frame: pd.DataFrame) -> dict | None:
 
 
 def _gains(frame: pd.DataFrame) -> dict[str, list]:
-    """Return bases down, outcomes across: what the index with age and sex adds in AUROC and in deviance explained."""
+    """Return a row per base with a cell per outcome: what the index with age and sex gains over it."""
     outcomes, cells = list(frame["outcome"].unique()), {(row.base, row.outcome): row for row in frame.itertuples()}
     rows = [
         {"base": base, "cells": [cells.get((base, outcome)) for outcome in outcomes]} for base in frame["base"].unique()
@@ -133,7 +133,7 @@ def _p(value: float) -> str:
 
 
 def _skills(judgement: Judgement) -> dict[str, list]:
-    """Return outcomes down; order by score and risk, and what they explain, across; the mean of the column last."""
+    """Return a row per outcome with AUROC of score and risk and what they explain, and the mean of each column."""
     shown = [outcome for outcome in judgement.outcomes if all(name in outcome.figures for name in SKILLS)]
     skills = (*SKILLS[:2], *[ALONG] * all(ALONG in outcome.figures for outcome in shown), *SKILLS[2:])
     rows = [{"outcome": label(outcome.name), "cells": [outcome.figures[name] for name in skills]} for outcome in shown]
@@ -147,7 +147,7 @@ def _skills(judgement: Judgement) -> dict[str, list]:
 
 
 def _varied(findings: Findings) -> dict | None:
-    """Return outcomes down, figures across: how far indices of resampled training patients lie apart."""
+    """Return a row per outcome: how much indices refitted on resampled training patients vary."""
     if findings.varied is None:
         return None
     rows = [row for row in findings.varied.itertuples() if row.outcome != "score"]
@@ -170,7 +170,7 @@ def _varied(findings: Findings) -> dict | None:
 
 
 def _metrics(frame: pd.DataFrame) -> list[dict]:
-    """Return one table per metric: models down, outcomes across, value with interval."""
+    """Return one table per metric, with a row per model and a cell per outcome."""
     tables = []
     for metric in reported().values():
         if metric.name == "auroc":  # has a table of its own
@@ -191,7 +191,7 @@ def _metrics(frame: pd.DataFrame) -> list[dict]:
 
 
 def _groups(frame: pd.DataFrame, tests: pd.DataFrame) -> list[dict]:
-    """Return one table per column and figure: groups down, outcomes across; None where a class is too small."""
+    """Return one table per column and figure, with a row per group; a cell is None if its counts are too small."""
     tables = []
     for by in frame["by"].unique():
         part = frame[frame["by"] == by]

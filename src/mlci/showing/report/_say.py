@@ -33,7 +33,7 @@ def flags(findings: Findings) -> list[str]:
     """Return the warnings that a reader must see before any figure."""
     people, found = findings.people, []
     if "synthetic" in people.source.lower():
-        found.append("The admissions are synthetic: they are not of real patients, and no figure applies to patients.")
+        found.append("The admissions are synthetic, so no figure applies to real patients.")
     elif "synthetic" in str(findings.made.get("source", "")).lower():
         found.append("The index was learned from synthetic admissions; do not use it for patients.")
     if people.foreign:
@@ -182,15 +182,16 @@ def certificate(cut: Cut) -> str:
 
 
 def cutoff_range(cut: Cut) -> str:
-    if cut.anew is None:
+    """Return the cutoff that the same rule chooses on the judged admissions, with its interval."""
+    if cut.chosen_here is None:
         return ""
-    again = (
-        f"Chosen on these admissions, by the same rule and weights, the cutoff would be {rounded(cut.anew.value, 3)}"
+    value, low, high = (
+        rounded(number, 3) for number in (cut.chosen_here.value, cut.chosen_here.low, cut.chosen_here.high)
     )
-    if not np.isfinite(cut.anew.low):
-        return f"{again}."
-    low, high = rounded(cut.anew.low, 3), rounded(cut.anew.high, 3)
-    return f"{again} (95% interval over resamples: {low} to {high})."
+    sentence = f"Chosen on these admissions, by the same rule and weights, the cutoff would be {value}"
+    if not np.isfinite(cut.chosen_here.low):
+        return f"{sentence}."
+    return f"{sentence} (95% interval over resamples: {low} to {high})."
 
 
 def weighting(weights: Mapping[str, float]) -> str:
@@ -214,7 +215,9 @@ def theory_sentences(found: theory.Diagnosis) -> list[str]:
         first = (
             f"With one outcome there is no shared direction; the nHSIC of the score with it is {found.objective:.3f}."
         )
-    same = "the same cut" if joint.split == cut.split else f"a cut with {percent(joint.share)} at or above it"
+    same = "the same cut" if joint.split == cut.split else f"one with {percent(joint.share)} at or above it"
+    if joint.split != cut.split and percent(joint.share) == percent(cut.share):
+        same = "nearly the same"
     second = (
         f"The cut most aligned with the shared direction has {percent(cut.share)} of admissions at or above it and "
         f"reaches {percent(cut.rho2)} of the bound; the best spacing of this order would reach "
