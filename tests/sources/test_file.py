@@ -154,7 +154,7 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
         (VISITS, {"keep": ["ward"]}, r"lacks the column ward \(--keep\)"),
         (VISITS, {"config": {"diagnosis": {}}}, "config: diagnosis is not a known section"),
         (VISITS, {"config": {"diagnoses": {"code": "x"}}}, "diagnoses.code is not a known key; allowed are codes"),
-        (VISITS.drop(columns=["expired", "los"]), {"outcomes": None}, "no column is an outcome by its name; --outcome"),
+        (VISITS.drop(columns=["expired", "los"]), {"outcomes": None}, "no column has the name of an outcome"),
         (VISITS.assign(DX1="X9999", DX2="QQQ"), {"icd_version": None}, "the ICD version of the codes cannot be told"),
         (VISITS[:0], {}, "has no rows"),
         # Guessed by its name, as most of its values fit: the odd one is an error, and the outcome is not passed over.

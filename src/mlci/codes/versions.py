@@ -33,7 +33,7 @@ def guess_version(counts: Mapping[str, int], where: str) -> tuple[int, str]:
         The version, and a sentence that reports it. If no version fits nearly all codes, an `InputError` is raised.
 
     >>> guess_version({"I509": 3, "E119": 1}, "visits.csv")
-    (10, 'the codes were taken for ICD-10: 100.0% of them are; --icd-version says otherwise.')
+    (10, 'the codes were taken for ICD-10, which 100.0% of them fit; change this with --icd-version.')
     """
     often = np.fromiter(counts.values(), dtype=np.int64, count=len(counts))
     return _decide(_shares(_fits(list(counts)), often), where)
@@ -75,11 +75,12 @@ def _decide(shares: Mapping[int, float], where: str) -> tuple[int, str]:
     if (version := _sure(shares)) is None:
         raise InputError(
             f"{where}: the ICD version of the codes cannot be told from them ({shares[9]:.0%} fit ICD-9, "
-            f"{shares[10]:.0%} ICD-10); --icd-version 9 or 10 (icd_version= in Python) states it, or names the column "
+            f"{shares[10]:.0%} ICD-10); give it by --icd-version 9 or 10 (icd_version= in Python), or name the column "
             "that holds it."
         )
     share = shares[version]
-    return version, f"the codes were taken for ICD-{version}: {share:.1%} of them are; --icd-version says otherwise."
+    found = f"the codes were taken for ICD-{version}, which {share:.1%} of them fit; change this with --icd-version."
+    return version, found
 
 
 class Guess:
@@ -94,7 +95,7 @@ class Guess:
     >>> from mlci.codes.admissions import Admissions
     >>> guess = Guess("visits.csv", print)
     >>> guess(Admissions.from_lists([["I509", "N179"]])).versions.tolist()
-    the codes were taken for ICD-10: 100.0% of them are; --icd-version says otherwise.
+    the codes were taken for ICD-10, which 100.0% of them fit; change this with --icd-version.
     [10, 10]
     """
 

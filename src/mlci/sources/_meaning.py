@@ -194,8 +194,8 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
         rules[name] = replace(rule, column=named_column(file.names, [rule.column], file.where, f"--outcome {name}"))
     if not rules:
         raise InputError(
-            f"{file.where}: no column is an outcome by its name; --outcome 'mortality=expired:Y' says one; found are "
-            f"{header_of(file.names)}."
+            f"{file.where}: no column has the name of an outcome; give one, as in --outcome 'mortality=expired:Y'; the "
+            f"columns are {header_of(file.names)}."
         )
     keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in given.get("keep", ()))
     reserved = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")
