@@ -28,7 +28,7 @@ def test_quantiles_increase_and_average_ten_admissions_each(n, seed):
     assert (np.diff(found) >= 0).all()
     assert 2 <= len(found) <= max(2, min(1001, n // LEAST))
     if n >= 2 * LEAST:
-        assert not np.isin(found, scores).any()  # nobody's score
+        assert not np.isin(found, scores).any()  # no admission's own score
 
 
 def test_no_member_of_a_small_cohort_is_recovered():
@@ -50,8 +50,8 @@ def test_small_counts_are_suppressed():
     assert counted(["a", "b", "c", "d"], outcomes) == {"a": 20}
     large, small = Rate(12, 30, 0.2, 0.6), Rate(3, 30, 0.0, 0.3)
     chosen = Cutoff(0.5, 0.9, 4, 100, (Contrast("a", large, large), Contrast("b", large, small)))
-    told = without_small_cells(chosen)
-    assert (told.tail, [one.outcome for one in told.contrasts]) == (0, ["a"])
+    shown = without_small_cells(chosen)
+    assert (shown.tail, [contrast.outcome for contrast in shown.contrasts]) == (0, ["a"])
     assert without_small_cells(Cutoff(0.5, 0.9, 97, 100, ())).tail == 100
     assert without_small_cells(Cutoff(0.5, 0.9, 40, 100, ())).tail == 40
 
@@ -60,15 +60,15 @@ def test_small_counts_are_suppressed():
 def test_tokens_of_one_patient_are_counted(n, seed, at_once):
     rng = np.random.default_rng(seed)
     subjects, lists = rng.integers(0, 1 + n // 2, n), [rng.integers(1, 30, rng.integers(0, 7)) for _ in range(n)]
-    whose = [set() for _ in range(30)]
+    subjects_of = [set() for _ in range(30)]
     for subject, tokens in zip(subjects.tolist(), lists):
         for token in tokens:
-            whose[token].add(subject)
+            subjects_of[token].add(subject)
     offsets = np.concatenate([[0], np.cumsum([len(tokens) for tokens in lists])])
     train = Split(Tokens(np.concatenate(lists), offsets), np.zeros((n, 1)), ("died",), 30, subjects)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_aggregates, "AT_ONCE", at_once)
-        assert tokens_of_one_patient(train) == sum(len(own) == 1 for own in whose[2:])
+        assert tokens_of_one_patient(train) == sum(len(patients) == 1 for patients in subjects_of[2:])
 
 
 def test_a_fit_reports_tokens_of_one_patient():
@@ -87,10 +87,10 @@ def test_percentiles_of_tied_scores_are_those_of_the_final_index():
     rng = np.random.default_rng(0)
     flat = lambda latent: np.where(np.abs(latent) < 0.4, 0.0, np.expm1(latent))  # noqa: E731
     train, valid, others = (rng.normal(size=n) for n in (900, 125, 20_000))
-    crossed = np.stack([flat(0.8 * valid + rng.normal(0, 0.2, 125)) for _ in range(5)])
-    moved = as_shipped(flat(0.8 * train + rng.normal(0, 0.2, 900)), flat(valid), crossed)
-    shared = (others > -0.4).mean()
-    for level, expected in ((10, 0.9), (25, 0.75), (50, shared), (75, 0.25), (90, 0.1), (95, 0.05)):
-        kept = quantiles(moved)
+    cross_fitted = np.stack([flat(0.8 * valid + rng.normal(0, 0.2, 125)) for _ in range(5)])
+    final = as_shipped(flat(0.8 * train + rng.normal(0, 0.2, 900)), flat(valid), cross_fitted)
+    not_below_tie = (others > -0.4).mean()
+    for level, expected in ((10, 0.9), (25, 0.75), (50, not_below_tie), (75, 0.25), (90, 0.1), (95, 0.05)):
+        kept = quantiles(final)
         reached = np.mean(np.interp(flat(others), kept, np.linspace(0, 100, len(kept))) >= level)
         assert abs(reached - expected) < 0.05, level

@@ -20,12 +20,12 @@ def test_entries_name_paper_and_version():
     assert bibtex().count("{") == bibtex().count("}")
 
 
-def test_the_version_is_the_same_everywhere():
+def test_citation_and_changelog_name_the_version():
     assert f"version: {mlci.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"## {mlci.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_a_paragraph_has_the_models_own_numbers():
+def test_methods_paragraph_has_the_models_own_numbers():
     model = random_model()
     card = {**model.card, "source": "Hospital X, 2019-2021", "admissions": {"train": 12345, "valid": 678}}
     text = methods(replace(model, card={**card, "positives": dict.fromkeys(model.outcomes, 321)}))
@@ -33,7 +33,7 @@ def test_a_paragraph_has_the_models_own_numbers():
         assert expected in text
 
 
-def test_a_paragraph_states_data_dates_and_auroc():
+def test_methods_paragraph_states_data_dates_and_auroc():
     text = methods(mlci.load("us2010").model_)
     assert "(US short-stay hospitals, National Hospital Discharge Survey 2010; discharges of 2010)" in text
     with (resources.files("mlci.index") / "data" / "us2010.csv").open() as file:
@@ -44,7 +44,7 @@ def test_a_paragraph_states_data_dates_and_auroc():
     assert "nan" not in text
 
 
-def test_command_line(tmp_path):
+def test_cite_prints_the_entries_and_the_methods_paragraph(tmp_path):
     random_model().save(tmp_path / "model.safetensors")
     done = CliRunner().invoke(cli, ["cite", str(tmp_path / "model.safetensors")], catch_exceptions=False)
     assert "Severity was scored with mlci" in done.output

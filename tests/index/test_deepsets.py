@@ -58,7 +58,7 @@ def test_scores_equal_the_torch_forward_pass(shape):
 
 
 def test_features_far_from_zero_follow_the_definition():
-    """LayerNorm takes the mean of a row away, were it twenty times as large as the spread."""
+    """LayerNorm subtracts the mean of a row, even if it is twenty times the standard deviation."""
     state, admissions = random_state(SIZE, width=128), [each for each in many(200) if len(each)]
     state["phi.2.bias"] = state["phi.2.bias"] + np.float32(3)
     scorer = DeepSetsScorer(state, "mean+max", VOCABULARY)
@@ -99,11 +99,13 @@ def test_scores_do_not_depend_on_the_batch(pooling):
 
 
 @pytest.mark.parametrize("longest", [1, 256, 512, 513, 20_000])
-def test_the_longest_admission_does_not_overflow(longest):
+def test_long_admissions_do_not_overflow(longest):
     state = random_state(SIZE)
     scorer = DeepSetsScorer(state, "mean+max", Vocabulary((), (), max_codes=longest))
     alone = scorer(flat([[token] for token in range(1, SIZE)]))
-    repeated = scorer(flat([[token] * longest for token in range(1, SIZE)]))  # mean and max of equals are themselves
+    repeated = scorer(
+        flat([[token] * longest for token in range(1, SIZE)])
+    )  # mean and max of equal values are that value
     np.testing.assert_allclose(repeated, alone, atol=1e-5)
     added = DeepSetsScorer(random_state(SIZE, pools=1), "sum", Vocabulary((), (), max_codes=longest))
     assert np.isfinite(added(flat([[token] * longest for token in range(1, SIZE)]))).all()
@@ -111,7 +113,7 @@ def test_the_longest_admission_does_not_overflow(longest):
 
 @pytest.mark.parametrize("pooling", ["mean+max", "sum", "gated+max"])
 def test_whole_codes_score_exactly_as_their_tokens(pooling):
-    """The tokens of a code in one row of the table, beside each token in a row of its own."""
+    """The tokens of a code may be added in one row of the table, or looked up in a row each."""
     codes = [["I5010", "I509", "E11"], ["I50", "I5010", "I5010"], ["ZZZ"], [], ["E1165", "I2", "I509"]]
     admissions = Admissions.from_lists(codes, icd_version=10)
     form = {"depths": (3, 4, 8), "primary": True, "number_of_codes": True}
@@ -123,7 +125,7 @@ def test_whole_codes_score_exactly_as_their_tokens(pooling):
     np.testing.assert_array_equal(scorer(found), scorer(plain))
 
 
-def test_no_admissions():
+def test_no_admissions_give_no_scores():
     assert DeepSetsScorer(random_state(SIZE), "mean+max", VOCABULARY)(flat([])).shape == (0,)
 
 

@@ -51,14 +51,14 @@ def test_score_is_one_float_per_admission_in_order(fitted):
     assert scores.shape == (1500,)
     lists = cohort.table["codes"].to_pylist()
     frame = pd.DataFrame({"admission_id": range(1500), "codes": lists})
-    for same in (lists, frame, pl.from_pandas(frame), frame.explode("codes").rename(columns={"codes": "code"})):
-        np.testing.assert_array_equal(fitted.score(same, icd_version=10), scores)
+    for data in (lists, frame, pl.from_pandas(frame), frame.explode("codes").rename(columns={"codes": "code"})):
+        np.testing.assert_array_equal(fitted.score(data, icd_version=10), scores)
     dotted = [[f"{code[:3]}.{code[3:]}".lower() for code in each] for each in lists]
     np.testing.assert_array_equal(fitted.score(dotted), scores)
 
 
-def test_the_score_learns_and_is_oriented():
-    """A held-out split is ordered by severity: patients who died score higher."""
+def test_score_increases_with_severity_on_held_out_admissions():
+    """Patients who died score higher than the others."""
     cohort = toy_cohort(3000, seed=2)
     index = MLCI(
         config=PaperConfig(encoder=EncoderConfig(width=32), optimiser=OptimiserConfig(stage1_epochs=2, stage2_epochs=4))
@@ -69,25 +69,25 @@ def test_the_score_learns_and_is_oriented():
     assert pairs.mean() > 0.65
 
 
-def test_lists_and_frames_fit_as_a_cohort_does(fitted):
+def test_lists_frames_and_cohorts_give_the_same_fit(fitted):
     cohort = toy_cohort(1500)
     outcomes = pd.DataFrame({name: cohort.table[name].to_pylist() for name in cohort.outcomes})
     lists, split = cohort.table["codes"].to_pylist(), cohort.column("split")
-    for given in (outcomes, pl.from_pandas(outcomes), outcomes.to_dict("list")):
-        again = MLCI(config=QUICK, seed=3).fit(lists, given, split=split, icd_version=10)
+    for labels in (outcomes, pl.from_pandas(outcomes), outcomes.to_dict("list")):
+        again = MLCI(config=QUICK, seed=3).fit(lists, labels, split=split, icd_version=10)
         np.testing.assert_array_equal(again.score(cohort), fitted.score(cohort))
 
 
-def test_without_a_split_one_subject_in_eight_validates():
+def test_without_a_split_about_one_subject_in_eight_is_for_validation():
     subjects = np.arange(len(PATIENTS)) // 3
     index = MLCI(config=QUICK).fit(PATIENTS, OUTCOMES, subjects=subjects)
-    seen = index.model_.card["admissions"]
-    assert sum(seen.values()) == len(PATIENTS)
-    assert 0.08 < seen["valid"] / len(PATIENTS) < 0.18
-    assert seen["valid"] % 3 == 0
+    counts = index.model_.card["admissions"]
+    assert sum(counts.values()) == len(PATIENTS)
+    assert 0.08 < counts["valid"] / len(PATIENTS) < 0.18
+    assert counts["valid"] % 3 == 0  # no subject is divided
 
 
-def test_twenty_outcomes_of_any_name():
+def test_outcomes_may_be_many_and_have_any_name():
     names = [f"outcome {number}: ü/?" for number in range(20)]
     config = PaperConfig(encoder=EncoderConfig(width=8), optimiser=OptimiserConfig(stage1_epochs=1, stage2_epochs=1))
     cohort = toy_cohort(200, names=names)
@@ -98,7 +98,7 @@ def test_twenty_outcomes_of_any_name():
     assert some.model_.outcomes[names[3]] == f"rule of {names[3]}"
 
 
-def test_risks_rise_with_the_score_and_the_table_has_it_all(fitted):
+def test_risks_increase_with_the_score_and_the_table_has_every_column(fitted):
     cohort = toy_cohort(300, seed=9)
     risk, table = fitted.risk(cohort), fitted.table(cohort)
     assert list(risk.columns) == ["mortality", "long_stay"]
@@ -122,7 +122,7 @@ def test_a_saved_index_scores_the_same(fitted, tmp_path):
     assert (tmp_path / "again").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
 
 
-def test_same_seed_same_file_and_another_seed_another(fitted, tmp_path):
+def test_equal_seeds_give_equal_files_and_other_seeds_other_files(fitted, tmp_path):
     fitted.save(tmp_path / "a")
     MLCI(config=QUICK, seed=3).fit(toy_cohort(1500)).save(tmp_path / "b")
     MLCI(config=QUICK, seed=4).fit(toy_cohort(1500)).save(tmp_path / "c")
@@ -130,7 +130,7 @@ def test_same_seed_same_file_and_another_seed_another(fitted, tmp_path):
 
 
 @pytest.mark.parametrize("max_codes", [256, 5])
-def test_effects_are_what_leaving_a_code_out_does(max_codes):
+def test_effect_of_a_code_is_the_change_when_it_is_left_out(max_codes):
     index = untrained(max_codes=max_codes)
     codes = ["A00.0", "I012", "ZZ99", "A000", "J021", "N011", "B002"]
     effects = index.explain(codes)
@@ -161,7 +161,7 @@ def test_importance_is_the_mean_of_effects():
     assert frame["mean_absolute_effect"].is_monotonic_decreasing
 
 
-def test_an_admission_with_ten_thousand_codes():
+def test_codes_beyond_the_first_256_have_no_effect():
     effects = untrained().explain(list(itertools.islice(itertools.cycle(CODES), 10_000)))
     assert len(effects) == 10_000
     assert all(effect.effect == 0 for effect in effects[256:])
@@ -173,7 +173,7 @@ def test_scoring_warns_about_codes_the_model_was_not_made_for():
     assert ["made for ICD-10" in str(caught[0].message), "unknown" in str(caught[1].message)] == [True, True]
 
 
-def test_rare_codes_stay_out_of_the_file():
+def test_rare_codes_are_left_out_of_the_vocabulary():
     rare = [*PATIENTS[:-3], *[["Q999"]] * 3]
     config = PaperConfig(TokenConfig(min_admissions=10), QUICK.encoder, optimiser=QUICK.optimiser)
     split = ["valid" if row % 8 == 0 else "train" for row in range(len(rare))]
@@ -181,7 +181,7 @@ def test_rare_codes_stay_out_of_the_file():
     assert "Q999" in MLCI(config=QUICK).fit(rare, OUTCOMES, split=split).model_.vocabulary.tokens
 
 
-def test_the_card_holds_figures_of_the_validation_split_and_risks_have_intervals(fitted):
+def test_card_has_validation_figures_and_risks_have_intervals(fitted):
     model = fitted.model_
     assert set(model.card["validation"]) == set(model.outcomes)
     for figures in model.card["validation"].values():
@@ -195,7 +195,7 @@ def test_the_card_holds_figures_of_the_validation_split_and_risks_have_intervals
         assert ((low > 0) & (low < risk) & (risk < high) & (high < 1)).all()
 
 
-def bad(**changes):
+def changed(**changes):
     outcomes = {**OUTCOMES, **changes}
     return {name: values for name, values in outcomes.items() if values is not None}
 
@@ -203,12 +203,12 @@ def bad(**changes):
 @pytest.mark.parametrize(
     ("outcomes", "options", "message"),
     [
-        (bad(long_stay=[0] * 1500), {}, "long_stay is 0 wherever it is known"),
-        (bad(long_stay=[None] * 1500), {}, "long_stay is never known"),
-        (bad(long_stay=[2] * 1500), {}, "column long_stay, row 0: a whole number is not allowed"),
-        (bad(long_stay=["yes"] * 1500), {}, "row 0: text of 3 characters is not allowed"),
-        (bad(long_stay=[0, 1]), {}, "has 2 values for 1500 admissions"),
-        (bad(mortality=None), {}, "anchor 'mortality' is not among the outcomes long_stay"),
+        (changed(long_stay=[0] * 1500), {}, "long_stay is 0 wherever it is known"),
+        (changed(long_stay=[None] * 1500), {}, "long_stay is never known"),
+        (changed(long_stay=[2] * 1500), {}, "column long_stay, row 0: a whole number is not allowed"),
+        (changed(long_stay=["yes"] * 1500), {}, "row 0: text of 3 characters is not allowed"),
+        (changed(long_stay=[0, 1]), {}, "has 2 values for 1500 admissions"),
+        (changed(mortality=None), {}, "anchor 'mortality' is not among the outcomes long_stay"),
         ([1, 2], {}, "has 2 values for 1500 admissions"),
         (None, {}, "needs outcomes with the codes"),
         (OUTCOMES, {"split": ["train"] * 1500}, "validation split has no admissions"),
@@ -220,7 +220,7 @@ def test_bad_outcomes_raise_one_sentence(outcomes, options, message):
         MLCI(config=QUICK).fit(PATIENTS, outcomes, **options)
 
 
-def test_other_bad_input():
+def test_invalid_input_and_settings_raise_an_error():
     with pytest.raises(InputError, match=r"each admission needs a list of texts"):
         untrained().score([[38.9]])
     with pytest.raises(InputError, match="no outcome sepsis; it has mortality, long_stay"):
@@ -235,7 +235,7 @@ def test_other_bad_input():
         MLCI().fit(toy_cohort(50), OUTCOMES)
 
 
-def test_load_is_public():
+def test_load_is_a_public_name():
     assert mlci.load is load
 
 
@@ -247,15 +247,15 @@ def test_a_fit_needs_no_validation_split():
     assert severe > mild
 
 
-def test_without_a_validation_split_bands_rest_on_what_was_cross_fitted():
+def test_without_a_validation_split_bands_use_cross_fitted_scores():
     rng = np.random.default_rng(0)
     lists = [[f"A{code:02d}" for code in rng.choice(90, 4, replace=False)] for _ in range(300)]
-    coins = {"mortality": rng.integers(0, 2, 300)}
-    config = TableConfig(penalty=PenaltyConfig(common=1.0, own=1.0))  # so loose that chance is learned by heart
-    model = MLCI(config=config).fit(lists, coins, icd_version=10, split=["train"] * 300).model_
-    band, seen = (
+    random = {"mortality": rng.integers(0, 2, 300)}
+    config = TableConfig(penalty=PenaltyConfig(common=1.0, own=1.0))  # so weak that the fit overfits
+    model = MLCI(config=config).fit(lists, random, icd_version=10, split=["train"] * 300).model_
+    band, in_sample = (
         model.bands["mortality"],
-        smooth(model.read(model.as_admissions(lists, icd_version=10)).log_odds[:, 0], coins["mortality"]),
+        smooth(model.read(model.as_admissions(lists, icd_version=10)).log_odds[:, 0], random["mortality"]),
     )
-    assert np.ptp(seen.logit) > 3
-    assert np.ptp(band.logit) < 1  # of what was not seen nothing is known
+    assert np.ptp(in_sample.logit) > 3
+    assert np.ptp(band.logit) < 1  # outcomes at random cannot be predicted

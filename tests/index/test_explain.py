@@ -36,24 +36,24 @@ def test_shares_of_a_table_add_up(name, admission):
     assert found.additive
     assert found.score == index.score([admission], icd_version=10)[0]
     np.testing.assert_allclose(found.base_score + sum(effect.effect for effect in found), found.score, atol=1e-9)
-    whole = index.model_.read(as_admissions([admission], icd_version=10)).log_odds[0]
-    for place, outcome in enumerate(index.model_.outcomes):
+    expected = index.model_.read(as_admissions([admission], icd_version=10)).log_odds[0]
+    for column, outcome in enumerate(index.model_.outcomes):
         total = found.base_log_odds[outcome] + sum(effect.log_odds[outcome] for effect in found)
-        np.testing.assert_allclose([total, found.log_odds[outcome]], whole[place], atol=1e-9)
+        np.testing.assert_allclose([total, found.log_odds[outcome]], expected[column], atol=1e-9)
 
 
 def test_a_prefix_is_split_evenly_among_the_codes_that_share_it():
     index = TABLES["plain"]
     tokens, weights = list(index.model_.vocabulary.tokens), index.model_.state["weights"][2:, 0]
-    of = dict(zip(tokens, weights))
+    weight = dict(zip(tokens, weights))
     first, second, third = index.explain(["A000", "A001", "A001"], icd_version=10)
-    assert first.log_odds["mortality"] == pytest.approx(of["A00"] / 3 + of["A000"])
-    assert second.log_odds["mortality"] == pytest.approx(of["A00"] / 3 + of["A001"] / 2)
+    assert first.log_odds["mortality"] == pytest.approx(weight["A00"] / 3 + weight["A000"])
+    assert second.log_odds["mortality"] == pytest.approx(weight["A00"] / 3 + weight["A001"] / 2)
     assert third.log_odds == second.log_odds
     assert third.score_without == index.score([["A000", "A001"]], icd_version=10)[0]
 
 
-def test_many_admissions_have_the_shares_of_each():
+def test_shares_do_not_depend_on_the_batch():
     index, lists = TABLES["principal"], nested_code_lists(40, seed=2)
     admissions = as_admissions(lists, icd_version=10)
     together = shares(index.model_, admissions, index.model_.read(admissions)).score
@@ -61,7 +61,7 @@ def test_many_admissions_have_the_shares_of_each():
     np.testing.assert_allclose(together, alone, atol=1e-12)
 
 
-def test_a_notebook_shows_the_table():
+def test_notebook_shows_the_table_of_effects():
     text = TABLES["plain"].explain(["A001", "ZZZ"], icd_version=10)._repr_html_()
     for part in ("A001", "unknown to the model", "No codes", "This admission", "log-odds", "Rows add up"):
         assert part in text

@@ -24,7 +24,7 @@ from mlci.index.model import Model
 from mlci.tokens import UNK
 from toys import nested_code_lists, random_model, random_table
 
-# Spark leaves the sockets through which Arrow comes back to the garbage collector.
+# Spark leaves the sockets that return Arrow data to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:.*socket.socket:pytest.PytestUnraisableExceptionWarning")
 RECALCULATE = """<?xml version="1.0" encoding="UTF-8"?>
 <oor:items xmlns:oor="http://openoffice.org/2001/registry"><item oor:path="/org.openoffice.Office.Calc/Formula/Load">
@@ -33,8 +33,8 @@ PLAIN = random_table()
 RARE = replace(PLAIN, vocabulary=replace(PLAIN.vocabulary, support=(0,) * len(PLAIN.vocabulary.tokens)))
 
 
-def holed(model: Model) -> Model:
-    """A table without every third row, including categories of known codes; unknown codes add a weight, once."""
+def with_gaps(model: Model) -> Model:
+    """Return a table without every third row, even of prefixes of known codes; unknown codes add a weight, once."""
     vocabulary, weights = model.vocabulary, model.state["weights"].copy()
     weights[UNK] = 0.3, -0.7
     kept = [row for row in range(len(vocabulary.tokens)) if row % 3]
@@ -43,11 +43,11 @@ def holed(model: Model) -> Model:
     return replace(model, vocabulary=replace(vocabulary, **parts), state={**model.state, "weights": weights})
 
 
-IGNORING = holed(replace(random_table(ignored=("10:A00", "10:B012")), quantiles=np.linspace(-1, 1, 21)))
+IGNORING = with_gaps(replace(random_table(ignored=("10:A00", "10:B012")), quantiles=np.linspace(-1, 1, 21)))
 
 
 def rows_of(lists: list[list[str]], version: int = 10) -> pd.DataFrame:
-    """One row per code, in the usual spellings; an admission without codes has an empty row."""
+    """Return one row per code, in several spellings; an admission without codes has an empty row."""
     rows = [
         (number, version, f" {code[:3].lower()}.{code[3:]}" if code and number % 2 else code)
         for number, codes in enumerate(lists)
@@ -56,29 +56,29 @@ def rows_of(lists: list[list[str]], version: int = 10) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["admission_id", "icd_version", "code"])
 
 
-def check(found: pd.DataFrame, model: Model, lists: list[list[str]], *, version: int = 10) -> None:
-    wanted = model.columns(as_admissions(lists, icd_version=version))
+def check_columns(found: pd.DataFrame, model: Model, lists: list[list[str]], *, version: int = 10) -> None:
+    expected = model.columns(as_admissions(lists, icd_version=version))
     found = found.assign(admission_id=found["admission_id"].astype(int)).sort_values("admission_id")
     assert len(found) == len(lists)
-    for name in set(wanted) & set(found.columns):
-        np.testing.assert_allclose(found[name].to_numpy(float), wanted[name].astype(float), atol=1e-9, err_msg=name)
+    for name in set(expected) & set(found.columns):
+        np.testing.assert_allclose(found[name].to_numpy(float), expected[name].astype(float), atol=1e-9, err_msg=name)
 
 
 def test_an_exported_table_has_no_row_of_fewer_than_ten_admissions(tmp_path):
     assert 0 in PLAIN.vocabulary.support
-    said = export(PLAIN, tmp_path / "weights.csv")
+    messages = export(PLAIN, tmp_path / "weights.csv")
     frame = pd.read_csv(tmp_path / "weights.csv", dtype={"code": str})
     assert "under 10" not in set(frame["admissions"])
     assert len(frame) == sum(least >= LEAST for least in PLAIN.vocabulary.support) < len(PLAIN.vocabulary.tokens)
     folded, what = fold(PLAIN)
-    assert str(what) == said[0]
-    assert f"{what.rows:,} of {what.of:,} rows" in said[0]
-    # what it changes is said, and is what happens: the log-odds of a code alone, with and without its own row
-    gone = sorted(set(PLAIN.vocabulary.tokens) - set(folded.vocabulary.tokens))
-    data = as_admissions([[code] for code in gone], icd_version=10)
+    assert str(what) == messages[0]
+    assert f"{what.rows:,} of {what.of:,} rows" in messages[0]
+    # the reported change is the largest weight of a row that was left out
+    left_out = sorted(set(PLAIN.vocabulary.tokens) - set(folded.vocabulary.tokens))
+    data = as_admissions([[code] for code in left_out], icd_version=10)
     change = np.abs(PLAIN.read(data).log_odds - folded.read(data).log_odds)
     assert change.max() > 0
-    rows = [list(PLAIN.vocabulary.tokens).index(code) + 2 for code in gone]
+    rows = [list(PLAIN.vocabulary.tokens).index(code) + 2 for code in left_out]
     assert what.largest == pytest.approx(np.abs(PLAIN.state["weights"][rows]).max())
     assert export(PLAIN, tmp_path / "all.csv", all_rows=True)[0].startswith("Rows of rare codes are included")
     assert len(pd.read_csv(tmp_path / "all.csv")) == len(PLAIN.vocabulary.tokens)
@@ -99,12 +99,14 @@ def test_sql_gives_the_numbers_of_mlci_score(engine, model):
     lists = nested_code_lists(300)
     found = {"duckdb": on_duckdb, "sqlite": on_sqlite}[engine](model, rows_of(lists), None)
     assert list(found)[1:] == list(model.columns(as_admissions(lists[:1], icd_version=10)))
-    check(found, model, lists)
+    check_columns(found, model, lists)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_sql_is_valid_in_each_dialect(dialect):
-    *_, view = statements(replace(PLAIN, quantiles=np.linspace(-1, 1, 11)), dialect)  # a thousand are as many lines
+    *_, view = statements(
+        replace(PLAIN, quantiles=np.linspace(-1, 1, 11)), dialect
+    )  # fewer quantiles, for a shorter statement
     tree = sqlglot.parse_one(view, read=dialect)
     assert tree.find(sqlglot.exp.Create)
     quote = "`" if dialect in ("spark", "bigquery") else '"'
@@ -155,7 +157,7 @@ def test_the_r_script_gives_the_numbers_of_mlci_score(model, tmp_path):
     subprocess.run(["Rscript", tmp_path / "weights.R", tmp_path / "admissions.csv", tmp_path / "s.csv"], check=True)
     found = pd.read_csv(tmp_path / "s.csv")
     assert {"score", "risk_mortality", "risk_long stay", "unknown_share"} <= set(found)
-    check(found, model, lists)
+    check_columns(found, model, lists)
 
 
 @pytest.mark.slow
@@ -174,19 +176,19 @@ def test_the_workbook_gives_the_numbers_of_mlci_score(model, tmp_path):
     books = [str(tmp_path / f"{number}.xlsx") for number in range(len(lists))]
     words = [str(office), profile, "--headless", *out, *books]
     subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE)
-    wanted = model.columns(as_admissions(lists, icd_version=10))
+    expected = model.columns(as_admissions(lists, icd_version=10))
     for number in range(len(lists)):
         with open(tmp_path / f"{number}.csv", newline="") as file:
             cells = list(csv.reader(file))
-        assert float(cells[1][4]) == pytest.approx(wanted["score"][number], abs=1e-9)
-        assert float(cells[1][6]) == pytest.approx(wanted["percentile"][number], abs=1e-6)
+        assert float(cells[1][4]) == pytest.approx(expected["score"][number], abs=1e-9)
+        assert float(cells[1][6]) == pytest.approx(expected["percentile"][number], abs=1e-6)
         risks = [float(cells[3][column].rstrip("%")) / 100 for column in (7, 8)]
-        assert risks == pytest.approx([wanted[f"risk_{name}"][number] for name in model.outcomes], abs=1e-9)
+        assert risks == pytest.approx([expected[f"risk_{name}"][number] for name in model.outcomes], abs=1e-9)
 
 
 @pytest.fixture(scope="module")
-def hospitals_of_three(demos) -> tuple[Model, pd.DataFrame]:
-    """A table of both ICD versions, learned from the MIMIC-IV demo, and every diagnosis of three sources."""
+def diagnoses_of_three_sources(demos) -> tuple[Model, pd.DataFrame]:
+    """Return a table model with both ICD versions, fitted to the MIMIC-IV demo, and the diagnoses of three sources."""
     rows = []
     for name, file, code in (("mimic3", "DIAGNOSES_ICD.csv", "icd9_code"), ("mimic4", "diagnoses_icd.csv", "icd_code")):
         found = pd.read_csv(next((demos / f"{name}_demo").rglob(file)), dtype={code: str})
@@ -248,7 +250,7 @@ def on_spark(model, rows, request):
     assert [first.split()[0], second.split()[0], create.split()[0]] == ["DROP", "DROP", "CREATE"]
     for statement in (second, f"{create} USING parquet LOCATION '{folder}/weights'", *inserts):
         spark.sql(statement)
-    spark.sql(view.replace("CREATE VIEW", "CREATE OR REPLACE TEMPORARY VIEW"))  # of a temporary view
+    spark.sql(view.replace("CREATE VIEW", "CREATE OR REPLACE TEMPORARY VIEW"))  # since `diagnoses` is one
     found = spark.sql("SELECT * FROM mlci_scores").toArrow().to_pandas()
     spark.sql(second)
     return found
@@ -256,8 +258,8 @@ def on_spark(model, rows, request):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [on_duckdb, on_sqlite, on_postgres, on_spark])
-def test_sql_scores_three_sources_in_their_database(engine, hospitals_of_three, request):
-    model, rows = hospitals_of_three
+def test_sql_scores_three_sources_in_their_database(engine, diagnoses_of_three_sources, request):
+    model, rows = diagnoses_of_three_sources
     if engine is on_spark:
         rows = rows[~rows["admission_id"].str.startswith("nhds") | rows["admission_id"].str.endswith("77")]  # a sample
     found = engine(model, rows, request).set_index("admission_id")

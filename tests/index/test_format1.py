@@ -11,7 +11,7 @@ from mlci.base.outdated import OutdatedWarning
 
 DATA = Path(__file__).parents[1] / "data"
 ADMISSIONS = [["A000", "I010"], [], ["N021"], ["Z999"], ["A001", "A001", "N000", "I021"]]
-WRITTEN = {  # what 0.1 itself gave: scores, and risks of death
+EXPECTED = {  # computed by version 0.1: scores, and risks of death
     "paper": (
         [0.33680325746536255, 0.2782261371612549, 0.336433470249176, 0.30929791927337646, 0.33404454588890076],
         [0.38181818181818183, 0.1111111111111111, 0.38181818181818183, 0.13157894736842105, 0.38181818181818183],
@@ -24,11 +24,11 @@ WRITTEN = {  # what 0.1 itself gave: scores, and risks of death
 
 
 @pytest.mark.filterwarnings("ignore:.*fewer than half")
-@pytest.mark.parametrize("recipe", WRITTEN)
+@pytest.mark.parametrize("recipe", EXPECTED)
 def test_files_of_format_1_score_as_they_did(recipe):
     with pytest.warns(OutdatedWarning, match=r"safetensors: model format 1 is outdated .* writes the current format"):
         index = mlci.load(DATA / f"format1_{recipe}.safetensors")
-    score, risk = WRITTEN[recipe]
+    score, risk = EXPECTED[recipe]
     np.testing.assert_allclose(index.score(ADMISSIONS, icd_version=10), score, rtol=1e-6)
     np.testing.assert_allclose(index.risk(ADMISSIONS, icd_version=10)["mortality"], risk, rtol=1e-12)
     assert index.recipe == recipe
@@ -57,9 +57,9 @@ def test_files_of_format_1_show_their_record(recipe, summary, titles, tmp_path):
 
 @pytest.mark.filterwarnings("default::mlci.base.outdated.OutdatedWarning")
 def test_a_former_name_of_a_recipe_gives_a_warning(mlci_cli):
-    said = "the recipe name mlci is outdated and understood up to version 0.3: it is now called deep."
-    with pytest.warns(OutdatedWarning, match=said), pytest.raises(mlci.InputError, match="fit needs outcomes"):
+    message = "the recipe name mlci is outdated and understood up to version 0.3: it is now called deep."
+    with pytest.warns(OutdatedWarning, match=message), pytest.raises(mlci.InputError, match="fit needs outcomes"):
         mlci.MLCI(recipe="mlci").fit([["I50.9"]])
     done = mlci_cli("fit", "--recipe", "mlci", "--print-config")
     assert "[posterior]" in done.stdout
-    assert done.stderr == f"mlci: warning: {said}\n"
+    assert done.stderr == f"mlci: warning: {message}\n"

@@ -29,7 +29,7 @@ QUICK = DeepConfig(
 
 
 def with_heads(size: int, *, width: int = 16, outcomes: int = 2, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random weights, as of an untrained encoder."""
+    """Return random weights of an encoder with heads."""
     rng, state = np.random.default_rng(seed), random_state(size, width=width, seed=seed)
     shapes = {"weight": (outcomes, width), "bias": (outcomes,), "tokens": (size, outcomes)}
     heads = {f"heads.{name}": rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
@@ -37,7 +37,7 @@ def with_heads(size: int, *, width: int = 16, outcomes: int = 2, seed: int = 0) 
 
 
 def log_odds_of(state, tokens) -> np.ndarray:
-    """The definition, token by token in 64 bits: an output of the last layer, and what each token adds."""
+    """Return log-odds by the definition, in float64: outputs of the last layer plus a term for each token."""
     last = [
         {**state, "rho.4.weight": weight[None], "rho.4.bias": bias[None]}
         for weight, bias in zip(state["heads.weight"], state["heads.bias"])
@@ -55,7 +55,7 @@ def index() -> MLCI:
     return MLCI(config=QUICK, seed=3).fit(toy_cohort(900))
 
 
-def test_log_odds_follow_the_definition_and_leave_the_score_alone():
+def test_log_odds_follow_the_definition_and_do_not_change_the_score():
     state, admissions = with_heads(len(VOCABULARY)), Admissions.from_lists(CODES, icd_version=10)
     scorer, plain = DeepSetsScorer(state, "mean+max", VOCABULARY), VOCABULARY.encode(admissions)
     scorer.check(2)
@@ -88,16 +88,16 @@ def test_no_risk_is_0_or_1():
     assert ((risks > 0) & (risks < 1)).all()
 
 
-@pytest.mark.parametrize("odd", ["heads.tokens", "heads.weight", "calibration", "heads.bias"])
-def test_heads_that_do_not_fit_are_refused(odd):
+@pytest.mark.parametrize("name", ["heads.tokens", "heads.weight", "calibration", "heads.bias"])
+def test_heads_that_do_not_fit_are_refused(name):
     state = with_heads(40)
     vocabulary = Vocabulary(tuple(f"A{number:02}" for number in range(38)), (10,) * 38)
     DeepSetsScorer(state, "mean+max", vocabulary).check(2)
-    for changed in ({odd: state[odd][:1]}, {odd: np.full_like(state[odd], np.nan)}):
+    for changed in ({name: state[name][:1]}, {name: np.full_like(state[name], np.nan)}):
         with pytest.raises(ValueError, match=r"tensors|finite"):
             DeepSetsScorer({**state, **changed}, "mean+max", vocabulary).check(2)
     with pytest.raises(ValueError, match="tensors"):
-        DeepSetsScorer({name: state[name] for name in state if name != odd}, "mean+max", vocabulary).check(2)
+        DeepSetsScorer({key: state[key] for key in state if key != name}, "mean+max", vocabulary).check(2)
     with pytest.raises(ValueError, match="tensors"):
         DeepSetsScorer(state, "mean+max", vocabulary).check(1)
 
@@ -111,34 +111,34 @@ def test_a_deep_index_keeps_its_risks_in_file_and_columns(index, tmp_path):
     found = table[[f"risk_{name}" for name in model.outcomes]].to_numpy()
     np.testing.assert_allclose(found, expected, atol=1e-6)
     by_curve = np.column_stack([model.curves[name](table["score"]) for name in model.outcomes])
-    assert np.abs(found - by_curve).max() > 0.01  # not what the score says of them
+    assert np.abs(found - by_curve).max() > 0.01  # from heads, not from curves over the score
     assert list(model.learned) == list(model.outcomes)
     for name, (low, high) in model.intervals(model.read(Admissions.from_lists(lists, icd_version=10))).items():
         assert table[f"risk_{name}"].between(low, high, inclusive="neither").all()
 
 
 def test_a_file_without_heads_has_risks_by_the_curve_over_its_score(index, tmp_path):
-    """As `deep` wrote them before: the same arrays and facts, without heads."""
+    """Earlier versions of the recipe `deep` wrote such files."""
     bare = {name: array for name, array in index.model_.state.items() if not name.startswith(("heads.", "calibration"))}
     config = {name: part for name, part in index.model_.card["config"].items() if name != "heads"}
-    former = replace(index.model_, state=bare, bands={}, card={**index.model_.card, "config": config})
-    former.save(tmp_path / "former.safetensors")
-    again, lists = mlci.load(tmp_path / "former.safetensors"), code_lists(60, seed=9)
+    earlier = replace(index.model_, state=bare, bands={}, card={**index.model_.card, "config": config})
+    earlier.save(tmp_path / "earlier.safetensors")
+    again, lists = mlci.load(tmp_path / "earlier.safetensors"), code_lists(60, seed=9)
     np.testing.assert_array_equal(again.score(lists, icd_version=10), index.score(lists, icd_version=10))
     for name, risk in again.risk(lists, icd_version=10).items():
         np.testing.assert_array_equal(risk, index.model_.curves[name](index.score(lists, icd_version=10)))
     assert again.explain(lists[0], icd_version=10).log_odds is None
 
 
-def test_effects_on_log_odds_are_what_leaving_a_code_out_does(index):
+def test_effect_on_log_odds_is_the_change_when_a_code_is_left_out(index):
     codes = ["A000", "I012", "A000", "J021"]
     found, model = index.explain(codes, icd_version=10), index.model_
     assert not found.additive
     variants = [codes, *(codes[:place] + codes[place + 1 :] for place in range(4)), []]
     log_odds = model.read(Admissions.from_lists(variants, icd_version=10)).log_odds
-    for place, name in enumerate(model.outcomes):
-        assert [effect.log_odds[name] for effect in found] == (log_odds[0] - log_odds[1:5])[:, place].tolist()
-        assert (found.log_odds[name], found.base_log_odds[name]) == (log_odds[0, place], log_odds[5, place])
+    for column, name in enumerate(model.outcomes):
+        assert [effect.log_odds[name] for effect in found] == (log_odds[0] - log_odds[1:5])[:, column].tolist()
+        assert (found.log_odds[name], found.base_log_odds[name]) == (log_odds[0, column], log_odds[5, column])
         shift, slope = found.calibration[name]
         assert found.risk_log_odds[name] == pytest.approx(shift + slope * found.log_odds[name])
         risk = index.risk([codes], icd_version=10)[name][0]
@@ -147,17 +147,17 @@ def test_effects_on_log_odds_are_what_leaving_a_code_out_does(index):
         assert part in found._repr_html_()
 
 
-def test_own_risks_are_recalibrated(index):
-    """In a hospital with twice the mortality, scores stay the same and own risks follow."""
+def test_risks_of_heads_are_recalibrated(index):
+    """Scores and log-odds stay the same; mean risks move towards the observed rates."""
     cohort = toy_cohort(1500, seed=4)
-    done = recalibrate(index.model_, cohort).model
+    recalibrated = recalibrate(index.model_, cohort).model
     admissions = cohort.admissions()
-    before, after = index.model_.read(admissions), done.read(admissions)
+    before, after = index.model_.read(admissions), recalibrated.read(admissions)
     np.testing.assert_array_equal(before.score, after.score)
     np.testing.assert_array_equal(before.log_odds, after.log_odds)
-    for name, risk in done.risks(after).items():
-        known = cohort.labels(name)[:, 0]
-        assert abs(risk.mean() - np.nanmean(known)) <= abs(index.model_.risks(before)[name].mean() - np.nanmean(known))
+    for name, risk in recalibrated.risks(after).items():
+        y = cohort.labels(name)[:, 0]
+        assert abs(risk.mean() - np.nanmean(y)) <= abs(index.model_.risks(before)[name].mean() - np.nanmean(y))
 
 
 def test_the_settings_of_heads_are_saved(index):

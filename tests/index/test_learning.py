@@ -1,4 +1,4 @@
-"""Fitting: the settings, and interrupts."""
+"""Fitting can be interrupted."""
 
 import threading
 
@@ -10,22 +10,22 @@ from mlci.index import learning
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_does_not_wait_for_background_imports(monkeypatch, stop):
-    begun, go_on = threading.Event(), threading.Event()
+    started, release = threading.Event(), threading.Event()
 
     def importing(*_) -> None:
-        begun.set()
-        go_on.wait(PATIENCE)  # as a thread does that waits for a lock which nobody releases
+        started.set()
+        release.wait(PATIENCE)  # like a thread that waits for a lock that is never released
 
     def reading(_) -> None:
-        assert begun.wait(PATIENCE)
+        assert started.wait(PATIENCE)
         raise stop
 
     monkeypatch.setattr(learning, "_fit_function", importing)
     monkeypatch.setattr(learning, "read_cohort", reading)
-    late = threading.Timer(20, go_on.set)  # so that a failure ends
-    late.start()
+    timer = threading.Timer(PATIENCE / 5, release.set)  # ends the test if the interrupt does wait
+    timer.start()
     with pytest.raises(stop):
         learning.learn(learning.FitSettings(), "cohort.parquet")
-    assert not go_on.is_set()
-    go_on.set()
-    late.cancel()
+    assert not release.is_set()
+    release.set()
+    timer.cancel()

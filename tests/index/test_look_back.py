@@ -31,15 +31,15 @@ def test_a_model_states_its_look_back_period(cohort, tmp_path):
     assert facts(index.model_)["Codes that count"] == "also those of the last 90 days"
     assert "earlier admissions in the last 90 days count too" in methods(index.model_)
     index.score(looking)
-    words = "the model was fitted with codes of the last 90 days; these data look back 0 days"
-    with pytest.raises(UserWarning, match=words):  # warnings are errors here
+    message = "the model was fitted with codes of the last 90 days; these data look back 0 days"
+    with pytest.raises(UserWarning, match=message):  # warnings are errors here
         index.score(cohort)
     index.save(tmp_path / "m.safetensors")
     cohort.write(tmp_path / "plain.parquet")
     looking.write(tmp_path / "l.parquet")
     cohort.to_pandas()[["admission_id", "codes", "icd_version"]].to_parquet(tmp_path / "codes.parquet")
 
-    def said(model: object, file: str) -> str:
+    def stderr_of_score(model: object, file: str) -> str:
         done = CliRunner().invoke(
             cli,
             ["score", str(model), str(tmp_path / file), "-o", str(tmp_path / "s.csv"), "-q"],
@@ -47,11 +47,13 @@ def test_a_model_states_its_look_back_period(cohort, tmp_path):
         )
         return done.stderr
 
-    assert words in said(tmp_path / "m.safetensors", "plain.parquet")
-    assert "look" not in said(tmp_path / "m.safetensors", "l.parquet")
-    assert "make sure that these data include them" in said(tmp_path / "m.safetensors", "codes.parquet")
-    assert "with each admission's own codes only; these data look back 90 days" in said("us2010", "l.parquet")
-    assert "look" not in said("us2010", "plain.parquet")
+    assert message in stderr_of_score(tmp_path / "m.safetensors", "plain.parquet")
+    assert "look" not in stderr_of_score(tmp_path / "m.safetensors", "l.parquet")
+    assert "make sure that these data include them" in stderr_of_score(tmp_path / "m.safetensors", "codes.parquet")
+    assert "with each admission's own codes only; these data look back 90 days" in stderr_of_score(
+        "us2010", "l.parquet"
+    )
+    assert "look" not in stderr_of_score("us2010", "plain.parquet")
     words = [
         "recalibrate",
         str(tmp_path / "m.safetensors"),
@@ -59,5 +61,5 @@ def test_a_model_states_its_look_back_period(cohort, tmp_path):
         "-o",
         str(tmp_path / "r.safetensors"),
     ]
-    told = CliRunner().invoke(cli, words).stderr
-    assert "warning: the model was fitted with codes of the last 90 days; these data look back 0 days" in told
+    stderr = CliRunner().invoke(cli, words).stderr
+    assert "warning: the model was fitted with codes of the last 90 days; these data look back 0 days" in stderr

@@ -42,13 +42,13 @@ def recipe_of(name: str) -> dict:
 
 @pytest.mark.parametrize("name", ["table", pytest.param("deep", marks=pytest.mark.slow), "paper"])
 def test_each_recipe_reports_the_admissions_behind_its_cutoff(name):
-    """Long stay is known for only a third of the admissions: those of one ward."""
+    """Long stay is known for only a third of the admissions."""
     rng = np.random.default_rng(0)
     codes = [[code] for code in rng.choice(["I50.9", "E11.9", "J44.9"], 360)]
     died = np.array([code == ["I50.9"] for code in codes]) * (rng.random(360) < 0.7).astype(float)
     stayed = np.where(np.arange(360) % 3 == 0, rng.random(360) < 0.4, np.nan)
     index = MLCI(**recipe_of(name)).fit(codes, {"died": died, "stayed": stayed}, icd_version=10)
-    said = [text for text in all_words(index.model_.card) if "rests on" in text]
-    assert len(said) == 1
-    assert "those where all its outcomes are known: stayed is missing for" in said[0]
-    assert ("learned from such admissions only" in said[0]) == (name == "paper")
+    messages = [text for text in all_words(index.model_.card) if "rests on" in text]
+    assert len(messages) == 1
+    assert "those where all its outcomes are known: stayed is missing for" in messages[0]
+    assert ("learned from such admissions only" in messages[0]) == (name == "paper")

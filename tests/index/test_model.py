@@ -57,7 +57,7 @@ def test_a_damaged_file_is_refused_or_scores_the_same(file, tmp_path):
             refused += 1
         else:
             np.testing.assert_array_equal(scores, expected)
-    assert refused > len(damaged) * 0.9  # only a flipped blank of the header may go unnoticed
+    assert refused > len(damaged) * 0.9  # a change of blanks in the header has no effect
 
 
 def test_foreign_files_are_refused(tmp_path):
@@ -82,7 +82,7 @@ def test_foreign_files_are_refused(tmp_path):
         {"state": {name: weights * 3e30 for name, weights in random_model().state.items()}},
     ],
 )
-def test_a_whole_file_that_does_not_fit_together_is_refused(change, tmp_path):
+def test_inconsistent_parts_are_refused(change, tmp_path):
     replace(random_model(), **change).save(tmp_path / "m")
     with pytest.raises(InputError, match="does not have the parts"):
         load_model(tmp_path / "m")
@@ -114,15 +114,15 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("place", FORGED)
-def test_forged_facts_are_refused(place, tmp_path, file):
-    for value in FORGED[place]:
+@pytest.mark.parametrize("key", FORGED)
+def test_forged_facts_are_refused(key, tmp_path, file):
+    for value in FORGED[key]:
         header, state = read_tensors(file, key=module.KEY, kind="a model file")
-        *parents, last = place.split(".")
-        inside = header["facts"]
+        *parents, last = key.split(".")
+        parent = header["facts"]
         for name in parents:
-            inside = inside[name]
-        inside[last] = value
+            parent = parent[name]
+        parent[last] = value
         header["sha256"] = digest(header["facts"], state)
         write_tensors(tmp_path / "m", state, key=module.KEY, facts=header)
         with pytest.raises(InputError, match="does not have the parts of a model file"):
@@ -140,8 +140,8 @@ def test_a_file_that_is_not_a_model_is_refused(tmp_path, file):
         load_model(tmp_path / "large")
     state = read_tensors(file, key=module.KEY, kind="a model file")[1]
     deep = json.loads("[" * 900 + "]" * 900)
-    for odd in ("a", [], {"format": 1}, {"format": 1, "facts": [], "sha256": 1}, {"format": "\x07"}, deep):
-        write_tensors(tmp_path / "m", state, key=module.KEY, facts=odd)
+    for header in ("a", [], {"format": 1}, {"format": 1, "facts": [], "sha256": 1}, {"format": "\x07"}, deep):
+        write_tensors(tmp_path / "m", state, key=module.KEY, facts=header)
         with pytest.raises(InputError):
             load_model(tmp_path / "m")
 
@@ -154,7 +154,7 @@ def test_a_later_format_is_refused(tmp_path, monkeypatch):
         load_model(tmp_path / "m")
 
 
-def test_percentiles_and_risks_follow_the_score():
+def test_percentiles_and_risks_increase_with_the_score():
     model = random_model()
     columns = pd.DataFrame(model.columns(ADMISSIONS)).sort_values("score")
     assert columns["percentile"].is_monotonic_increasing
@@ -166,10 +166,10 @@ def test_percentiles_and_risks_follow_the_score():
 def test_ignored_codes_count_as_understood():
     model = random_table(ignored=("10:B01",))
     enough = model.understanding(as_admissions([["A000", "B010", "B011"], ["B010"]], icd_version=10)).enough
-    assert enough.tolist() == [True, False]  # of the second nothing would count
+    assert enough.tolist() == [True, False]  # in the second, no code counts
 
 
-def test_ten_thousand_codes_and_versions_that_differ():
+def test_codes_beyond_the_first_256_do_not_count():
     model = random_model()
     scores = model.score(Admissions.from_lists([CODES * 50, (CODES * 50)[:256]], icd_version=10))
-    assert scores[0] == scores[1]  # the first 256 count
+    assert scores[0] == scores[1]  # max_codes is 256

@@ -21,16 +21,18 @@ from toys import random_model, toy_cohort
         ("ward 3", NOT_SAID, NOT_SAID),
     ],
 )
-def test_dates_and_licence_are_those_of_the_source_or_said_to_be_unknown(source, dates, licence):
-    known = facts(replace(random_model(), card={**random_model().card, "source": source}))  # a file of earlier versions
+def test_dates_and_licence_are_those_of_the_source_or_not_stated(source, dates, licence):
+    known = facts(
+        replace(random_model(), card={**random_model().card, "source": source})
+    )  # like a file of an earlier version
     assert dates in known["Dates"]
     assert licence in known["Licence of the data"]
 
 
 def test_the_user_describes_the_data(mlci_cli, tmp_path):
     toy_cohort(400).write(tmp_path / "cohort.parquet")
-    told = ["--about", "dates=2019 to 2023", "--about", "licence=of this hospital, not to be passed on"]
-    mlci_cli("fit", "cohort.parquet", "-o", "own.safetensors", *told)
+    about = ["--about", "dates=2019 to 2023", "--about", "licence=of this hospital, not to be passed on"]
+    mlci_cli("fit", "cohort.parquet", "-o", "own.safetensors", *about)
     model = load_model(tmp_path / "own.safetensors")
     assert facts(model)["Dates"] == "2019 to 2023"
     assert "- **Licence of the data**: of this hospital, not to be passed on.\n" in model_card(model)
@@ -42,7 +44,7 @@ def test_the_user_describes_the_data(mlci_cli, tmp_path):
         described(model, {"limits": "none"})
 
 
-def test_limits_are_those_of_the_file_and_of_its_own_figures():
+def test_limits_are_general_and_specific_to_the_model():
     found = limits(random_model())
     assert any("not for decisions about one patient" in limit for limit in found)
     few = replace(random_model(), card={**random_model().card, "positives": {"mortality": None, "long stay": 12}})

@@ -44,8 +44,8 @@ def test_expected_numbers_are_calibrated_and_in_their_unit(hospital, index):
     assert frame["days"][valid].sum() / table["expected_days"][valid].sum() == pytest.approx(1, abs=0.06)
     assert frame["change"][valid].mean() == pytest.approx(table["expected_change"][valid].mean(), abs=8)
     for name in ("days", "change"):
-        rest = ((frame[name] - table[f"expected_{name}"]) ** 2)[valid].sum()
-        assert rest < 0.75 * ((frame[name] - frame[name][valid].mean()) ** 2)[valid].sum()
+        residual = ((frame[name] - table[f"expected_{name}"]) ** 2)[valid].sum()
+        assert residual < 0.75 * ((frame[name] - frame[name][valid].mean()) ** 2)[valid].sum()
     assert list(index.risk(cohort)) == ["mortality"]
     assert index.model_.numbers == {"days": "poisson", "change": "gaussian"}
 
@@ -53,8 +53,8 @@ def test_expected_numbers_are_calibrated_and_in_their_unit(hospital, index):
 def test_the_score_follows_the_numbers_and_still_adds_up(hospital, index):
     frame, cohort = hospital
     plain = MLCI(config=CONFIG).fit(cohort)
-    own, other = (np.corrcoef(found.score(cohort), frame["days"])[0, 1] for found in (index, plain))
-    assert own > other
+    with_numbers, without = (np.corrcoef(found.score(cohort), frame["days"])[0, 1] for found in (index, plain))
+    assert with_numbers > without
     explanation = index.explain(["I50.9", "N17.9"], icd_version=10)
     assert explanation.base_score + sum(effect.effect for effect in explanation) == pytest.approx(explanation.score)
     assert list(explanation.log_odds) == ["mortality", "days", "change"]
@@ -73,7 +73,7 @@ def test_numeric_outcomes_are_exported_to_sql_and_csv_but_not_to_a_workbook(hosp
 
     _, cohort = hospital
     export(index.model_, tmp_path / "score.sql")
-    wanted = index.table(cohort)
+    expected = index.table(cohort)
     rows = cohort.table.select(["admission_id", "codes"]).to_pandas().explode("codes").rename(columns={"codes": "code"})
     diagnoses = rows.assign(icd_version=10)
     connection = duckdb.connect()
@@ -81,7 +81,7 @@ def test_numeric_outcomes_are_exported_to_sql_and_csv_but_not_to_a_workbook(hosp
     connection.execute((tmp_path / "score.sql").read_text())
     found = connection.execute("SELECT * FROM mlci_scores ORDER BY admission_id").df()
     for name in ("score", "risk_mortality", "expected_days", "expected_change"):
-        np.testing.assert_allclose(found[name], wanted[name], atol=1e-8)
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-8)
     export(index.model_, tmp_path / "weights.csv")
     assert {"mortality", "days", "change"} <= set(pd.read_csv(tmp_path / "weights.csv"))
     parts = pd.read_csv(tmp_path / "weights_curves.csv").set_index("outcome")["part"]
@@ -91,10 +91,10 @@ def test_numeric_outcomes_are_exported_to_sql_and_csv_but_not_to_a_workbook(hosp
         export(index.model_, tmp_path / "weights.xlsx")
 
 
-def test_risks_are_recalibrated_and_numbers_stay(hospital, index):
+def test_recalibration_does_not_change_expected_numbers(hospital, index):
     _, cohort = hospital
-    moved = recalibrate(index.model_, cohort).model
-    assert moved.expected(moved.read(cohort.admissions()))["days"].mean() == pytest.approx(
+    recalibrated = recalibrate(index.model_, cohort).model
+    assert recalibrated.expected(recalibrated.read(cohort.admissions()))["days"].mean() == pytest.approx(
         index.table(cohort)["expected_days"].mean()
     )
     with pytest.raises(InputError, match="does not support numeric outcomes"):
@@ -114,9 +114,9 @@ def test_invalid_options_are_refused(hospital, recipe, numeric, message):
         MLCI(recipe=recipe).fit(hospital[1], numeric=numeric)
 
 
-def test_a_refit_learns_from_the_numbers_again(hospital, index, monkeypatch):
+def test_refits_use_the_numeric_outcomes(hospital, index, monkeypatch):
     _, cohort = hospital
-    asked = []
-    monkeypatch.setattr(vary, "learn", lambda *data, **options: asked.append(options) or learn(*data, **options))
+    calls = []
+    monkeypatch.setattr(vary, "learn", lambda *data, **options: calls.append(options) or learn(*data, **options))
     vary.resample_training(index.model_, cohort, cohort.split("valid"), times=2)
-    assert [options["numeric"] for options in asked] == [index.model_.numbers] * 2
+    assert [options["numeric"] for options in calls] == [index.model_.numbers] * 2

@@ -13,14 +13,14 @@ from mlci.index.scoring import score_file
 from toys import code_lists, random_model
 
 
-def admissions(first: int, many: int) -> pa.Table:
-    lists = code_lists(first + many)[first:]
-    return pa.table({"admission_id": range(first, first + many), "codes": lists, "icd_version": [10] * many})
+def admissions(first: int, n: int) -> pa.Table:
+    lists = code_lists(first + n)[first:]
+    return pa.table({"admission_id": range(first, first + n), "codes": lists, "icd_version": [10] * n})
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two files, one of them with three row groups, and hidden files that a reader skips."""
+    """Write two files, one of them with three row groups, and hidden files that a reader skips."""
     source = tmp_path / "admissions"
     (source / "2024").mkdir(parents=True)
     pq.write_table(admissions(0, 25), source / "2024" / "a.parquet", row_group_size=10)
@@ -40,7 +40,7 @@ def test_parts_are_scored_as_one_file_is(folder, tmp_path, monkeypatch):
     ]
     with publishing(str(tmp_path / "scores")) as target:
         tallies = [score_part(model, part, target) for part in reversed(parts)]
-        score_part(model, parts[0], target)  # again, as a scheduler may
+        score_part(model, parts[0], target)  # a scheduler may run a part again
     pq.write_table(admissions(0, 35), tmp_path / "whole.parquet")
     tally = score_file(model, tmp_path / "whole.parquet", tmp_path / "whole_scores.parquet")
     assert sum(part.admissions for part in tallies) == tally.admissions == 35
@@ -50,9 +50,9 @@ def test_parts_are_scored_as_one_file_is(folder, tmp_path, monkeypatch):
 
 def test_a_uri_is_read_like_a_path(folder, tmp_path):
     """Output for another file system is written here first, and then copied."""
-    (part, *_), other = parts_of(folder.as_uri()), pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
+    (part, *_), remote = parts_of(folder.as_uri()), pa.fs.SubTreeFileSystem(str(tmp_path), pa.fs.LocalFileSystem())
     with publishing(str(tmp_path / "scores")) as target:
-        score_part(random_model(), part, module.PartFolder("scores/_temporary", other))
+        score_part(random_model(), part, module.PartFolder("scores/_temporary", remote))
         assert isinstance(target.filesystem, pa.fs.LocalFileSystem)
     assert pq.read_table(tmp_path / "scores").num_rows == 25
 
@@ -69,7 +69,7 @@ def test_existing_output_is_not_overwritten(folder):
             pass
 
 
-def test_what_cannot_be_scored_in_parts_is_refused(folder, tmp_path):
+def test_missing_files_and_rows_per_code_are_refused(folder, tmp_path):
     with pytest.raises(InputError, match="contains no Parquet file"):
         parts_of(str(tmp_path / "absent"))
     rows = {"admission_id": [1, 1, 2], "code": ["A000", "A001", "A000"], "icd_version": [10] * 3}
@@ -81,7 +81,7 @@ def test_what_cannot_be_scored_in_parts_is_refused(folder, tmp_path):
         parts_of(str(folder))
 
 
-def test_a_file_without_rows_is_a_part(tmp_path):
+def test_a_file_without_rows_gives_an_empty_result(tmp_path):
     pq.write_table(admissions(0, 3)[:0], tmp_path / "a.parquet")
     with publishing(str(tmp_path / "scores")) as target:
         for part in parts_of(str(tmp_path / "a.parquet")):

@@ -1,4 +1,4 @@
-"""Age and sex as rows of the risks, the number of codes and the principal diagnosis as rows of the table."""
+"""Age and sex in the risks; the number of codes and the principal diagnosis as rows of the table."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ PEOPLE = {**FIXED, "people": {"age": True, "sex": True}}
 
 @pytest.fixture(scope="module")
 def cohort() -> Cohort:
-    """Death comes with heart failure and with age, and women die less; long lists die more."""
+    """Return a cohort in which death is more likely with heart failure, age, male sex and more codes."""
     rng = np.random.default_rng(3)
     n = 3000
     age, women = rng.uniform(20, 95, n), rng.random(n) < 0.5
@@ -55,7 +55,7 @@ def without(cohort: Cohort, *names: str) -> pa.Table:
     return cohort.table.drop_columns(list(names))
 
 
-def test_rows_of_ages_and_sexes():
+def test_ages_and_sexes_are_mapped_to_rows():
     found = rows_of([17.9, 18.0, 95.0, None], ["F", "M", None, "?"], 4)
     assert [[ROWS[row] if row != UNKNOWN else "" for row in rows] for rows in found.tolist()] == [
         ["age 0 to 17", "sex F"],
@@ -66,10 +66,10 @@ def test_rows_of_ages_and_sexes():
 
 
 def test_age_and_sex_change_risks_but_not_the_score(cohort, index):
-    plain, judged = mlci.MLCI(config=FIXED).fit(cohort), cohort.split("test")
-    np.testing.assert_array_equal(plain.score(judged), index.score(judged))
-    died = judged.labels()[:, 0]
-    by_codes, by_all = (auroc(each.risk(judged)["mortality"].to_numpy(), died) for each in (plain, index))
+    plain, test = mlci.MLCI(config=FIXED).fit(cohort), cohort.split("test")
+    np.testing.assert_array_equal(plain.score(test), index.score(test))
+    died = test.labels()[:, 0]
+    by_codes, by_all = (auroc(each.risk(test)["mortality"].to_numpy(), died) for each in (plain, index))
     assert by_all > by_codes + 0.1
     rows = dict(zip(ROWS, index.model_.state["people"][2:, 0]))
     assert rows["age 18 to 29"] < rows["age 80 to 89"]
@@ -90,8 +90,8 @@ def test_risks_depend_on_codes_only_without_age_and_sex(cohort, index):
 def test_a_file_is_scored_with_age_and_sex_and_a_missing_column_is_reported(cohort, index, tmp_path):
     index.save(tmp_path / "m.safetensors")
     loaded = mlci.load(tmp_path / "m.safetensors")
-    judged = cohort.split("test")
-    for name, table in {"all": judged.table, "no_sex": without(judged, "sex")}.items():
+    test = cohort.split("test")
+    for name, table in {"all": test.table, "no_sex": without(test, "sex")}.items():
         pd.DataFrame(table.select([c for c in table.column_names if c != "split"]).to_pandas()).to_parquet(
             tmp_path / f"{name}.parquet"
         )
@@ -100,7 +100,7 @@ def test_a_file_is_scored_with_age_and_sex_and_a_missing_column_is_reported(coho
     assert done.exit_code == 0
     assert "depend on age" not in done.stderr
     scored = pd.read_csv(tmp_path / "s.csv")
-    np.testing.assert_allclose(scored["risk_mortality"], loaded.risk(judged)["mortality"], rtol=1e-12)
+    np.testing.assert_allclose(scored["risk_mortality"], loaded.risk(test)["mortality"], rtol=1e-12)
     done = CliRunner().invoke(cli, [*words, str(tmp_path / "no_sex.parquet"), "-o", str(tmp_path / "t.csv")])
     assert (
         "the model's risks depend on age and sex, but the data have no sex: they are computed without it" in done.stderr
@@ -128,66 +128,66 @@ def test_the_page_takes_age_and_sex(index):
         for age in (30.0, 85.0)
     }
     assert case[30.0] < case[85.0]
-    said = read_case(index, "I50.9 I10", version=10).doubts
-    assert any("depend on age and sex" in sentence for sentence in said)
+    messages = read_case(index, "I50.9 I10", version=10).doubts
+    assert any("depend on age and sex" in message for message in messages)
 
 
 def test_the_api_takes_age_and_sex(index):
     with running(index) as address, httpx.Client(base_url=address, timeout=PATIENCE) as web:
 
-        def asked(**more) -> tuple[float, list[str]]:
+        def post(**more) -> tuple[float, list[str]]:
             body = {"admissions": [["I50.9", "I10"]], "icd_version": 10, **more}
             answer = web.post("/api/score", json=body).raise_for_status().json()
             return answer["admissions"][0]["risk"]["mortality"], answer["warnings"]
 
         frame = pd.DataFrame({"codes": [["I50.9", "I10"]], "icd_version": [10], "age": [81], "sex": ["F"]})
-        assert asked(age=[81], sex=["F"]) == (index.risk(frame)["mortality"][0], [])
-        assert "the data have no sex: they are computed without it." in asked(age=[81])[1][0]
-        assert "the data have no age or sex: they are computed from codes only." in asked(age=[None])[1][0]
+        assert post(age=[81], sex=["F"]) == (index.risk(frame)["mortality"][0], [])
+        assert "the data have no sex: they are computed without it." in post(age=[81])[1][0]
+        assert "the data have no age or sex: they are computed from codes only." in post(age=[None])[1][0]
         several = web.post("/api/score", json={"admissions": [["I10"], ["I10"]], "age": [81]})
         assert several.status_code == 422
         assert several.json()["detail"] == "age: 1 values for 2 admissions; pass one value, or null, for each."
 
 
-def test_a_card_counts_what_the_risks_take(cohort, index):
+def test_the_card_has_points_for_age_and_sex(cohort, index):
     card = make_card(index, cohort, size=6)
     assert dict(card.age)[85] > dict(card.age)[45] >= 0
     assert [words for words, _ in say.sexes(card)] == ["Male"]
-    judged = cohort.split("test")
-    by_codes, male = card.code_points(judged.admissions()), judged.table["sex"].to_numpy() == "M"
-    aged = card.age_points(judged.table["age"].to_numpy())
-    np.testing.assert_array_equal(card.points(judged), by_codes + aged + dict(card.sex)["M"] * male)
+    test = cohort.split("test")
+    by_codes, male = card.code_points(test.admissions()), test.table["sex"].to_numpy() == "M"
+    aged = card.age_points(test.table["age"].to_numpy())
+    np.testing.assert_array_equal(card.points(test), by_codes + aged + dict(card.sex)["M"] * male)
     assert "Index, own risks" in set(card.aurocs["model"])
     assert "It uses codes, age and sex" in " ".join(say.limits(card))
-    fewer = make_card(index, replace(cohort, table=without(cohort, "sex")), size=6, people={"age": False})
-    assert (fewer.age, fewer.sex, fewer.without) == ((), (), ("age", "sex"))
-    assert "also use age and sex, which have no points here" in " ".join(say.limits(fewer))
+    without_either = make_card(index, replace(cohort, table=without(cohort, "sex")), size=6, people={"age": False})
+    assert (without_either.age, without_either.sex, without_either.without) == ((), (), ("age", "sex"))
+    assert "also use age and sex, which have no points here" in " ".join(say.limits(without_either))
 
 
-def test_recalibration_keeps_what_age_and_sex_say(cohort, index):
-    fewer = Cohort.from_frame(
+def test_recalibration_keeps_the_effects_of_age_and_sex(cohort, index):
+    halved = Cohort.from_frame(
         cohort.table.to_pandas().assign(mortality=lambda rows: rows["mortality"] & (rows.index % 2 == 0)),
         icd_version=10,
         outcomes={"mortality": "mortality"},
         age="age",
         sex="sex",
     )
-    row = recalibrate(index.model_, fewer).table.iloc[0]
+    row = recalibrate(index.model_, halved).table.iloc[0]
     assert abs(row["expected_after"] - row["observed"]) < abs(row["expected_before"] - row["observed"]) / 2
     assert row["auroc_after"] == pytest.approx(row["auroc_before"], abs=1e-6)
     with pytest.raises(InputError, match="updating its weights needs a new fit"):
-        recalibrate(index.model_, fewer, update="weights")
+        recalibrate(index.model_, halved, update="weights")
 
 
 def test_exports_list_the_rows_and_give_the_risks_by_codes(index, tmp_path):
-    said = export(index.model_, tmp_path / "weights.csv")
-    assert any("depend on codes only" in sentence for sentence in said)
+    messages = export(index.model_, tmp_path / "weights.csv")
+    assert any("depend on codes only" in message for message in messages)
     listed = curves(index.model_).set_index("part")
     assert {*ROWS} <= {*listed.index}
     assert listed.loc["sex F", "y"] == pytest.approx(index.model_.state["people"][2 + ROWS.index("sex F"), 0])
 
 
-def test_settings_that_the_data_cannot_answer_are_refused(cohort, tmp_path):
+def test_missing_columns_and_memory_maps_are_refused(cohort, tmp_path):
     lacking = Cohort(without(cohort, "sex"), cohort.source, cohort.outcomes, cohort.attrition, cohort.notes)
     with pytest.raises(InputError, match=r"people\.sex is set, but the data have no column sex"):
         mlci.MLCI(config=PEOPLE).fit(lacking)
@@ -213,6 +213,6 @@ def test_a_row_for_the_number_of_codes_or_the_first_one(cohort, option, tmp_path
         export(index.model_, tmp_path / "w.csv")
     if option == "number_of_codes":
         rows = dict(zip(vocabulary.tokens, index.model_.state["weights"][2:, 0]))
-        told = [rows[text] for text in sorted(rows) if text.startswith(MANY)]
-        assert len(told) <= len(NUMBERS)
-        assert told[0] < told[-1]  # long lists die more
+        weights = [rows[text] for text in sorted(rows) if text.startswith(MANY)]
+        assert len(weights) <= len(NUMBERS)
+        assert weights[0] < weights[-1]  # death is more likely with more codes

@@ -23,7 +23,7 @@ def test_a_ready_made_index_is_loaded_by_its_name(tmp_path):
         mlci.load("us1910")
 
 
-def test_from_a_csv_to_scores_without_training(mlci_cli, tmp_path):
+def test_a_csv_is_scored_by_a_ready_made_index(mlci_cli, tmp_path):
     rows = "admission_id,icd_version,code\n1,10,I50.9\n1,10,N17.9\n2,9,4280\n2,9,5849\n"
     (tmp_path / "admissions.csv").write_text(rows)
     mlci_cli("score", "us2010", "admissions.csv", "-o", "scores.csv")
@@ -33,12 +33,12 @@ def test_from_a_csv_to_scores_without_training(mlci_cli, tmp_path):
     assert mlci_cli("score", "us1910", "admissions.csv", "-o", "scores.csv", code=2).stderr.count("\n") == 1
 
 
-def test_models_lists_what_is_there(mlci_cli):
-    told = mlci_cli("models").stdout
+def test_models_lists_the_ready_made_indices(mlci_cli):
+    stdout = mlci_cli("models").stdout
     for name in ready_made():
-        assert f"{name}: ICD-9 and ICD-10" in told
+        assert f"{name}: ICD-9 and ICD-10" in stdout
         assert {row["outcome"] for row in judged(name)} == set(load_model(model_path(name)).outcomes)
-    assert "Without codes that reveal an outcome" in told
+    assert "Without codes that reveal an outcome" in stdout
 
 
 def test_the_documents_of_a_ready_made_index_come_with_the_package(mlci_cli, tmp_path):
@@ -87,9 +87,9 @@ def test_codes_without_a_version_are_reported_if_the_index_has_two():
     assert first == "2 of 2 codes have no ICD version, and the model knows ICD-9 and ICD-10: state the version."
 
 
-def test_the_export_of_a_shipped_index_leaves_nothing_out(mlci_cli, tmp_path):
-    told = mlci_cli("export", "us2010", "-o", "weights.csv").stderr
-    assert "rows have at least 10 training admissions" in told
+def test_the_export_of_a_shipped_index_has_both_icd_versions_and_titles(mlci_cli, tmp_path):
+    stderr = mlci_cli("export", "us2010", "-o", "weights.csv").stderr
+    assert "rows have at least 10 training admissions" in stderr
     frame = pd.read_csv(tmp_path / "weights.csv", dtype={"code": str})
     assert set(frame["icd_version"]) == {9, 10}
     row = frame[(frame["icd_version"] == 10) & (frame["code"] == "I469")]
@@ -98,14 +98,14 @@ def test_the_export_of_a_shipped_index_leaves_nothing_out(mlci_cli, tmp_path):
 
 def test_most_codes_of_icd10_have_a_weight_of_their_own_four_characters(demos):
     model = load_model(model_path("us2010"))
-    have = {text for text, version in zip(model.vocabulary.tokens, model.vocabulary.versions) if version == 10}
+    known = {text for text, version in zip(model.vocabulary.tokens, model.vocabulary.versions) if version == 10}
     found = pd.read_csv(demos / "mimic4_demo" / "hosp" / "diagnoses_icd.csv", dtype=str)
     recorded = found.loc[found["icd_version"] == "10", "icd_code"].str.strip()
-    assert np.mean([code[:4] in have for code in recorded]) > 0.98
+    assert np.mean([code[:4] in known for code in recorded]) > 0.98
     titles = pd.read_parquet(model_path("us2010").parents[2] / "codes" / "data" / "titles.parquet")
     billable = titles.loc[(titles["version"] == 10) & titles["billable"], "code"]
-    assert np.mean([code[:4] in have for code in billable]) > 0.955
-    assert np.mean([code[:3] in have for code in billable]) > 0.96
+    assert np.mean([code[:4] in known for code in billable]) > 0.955
+    assert np.mean([code[:3] in known for code in billable]) > 0.96
 
 
 @pytest.mark.slow
@@ -118,10 +118,10 @@ def test_a_carried_code_has_the_weights_of_its_counterparts():
     np.testing.assert_allclose(log_odds("I469", version=10), log_odds("4275", version=9), atol=0.01)
     carried = _codes(model)
     for code, way in (("A021", ("0031", "99591")), ("E1121", ("25040",)), ("A419", ("0389", "99591"))):
-        assert [each.codes for each in counterparts(code, 10)] == [way]  # a combination adds up
-        worth = carried[code].weights + model.state["intercepts"]
-        np.testing.assert_allclose(worth, log_odds(*way, version=9), atol=1e-9)
-    # alternatives are averaged: plain hypertension is mostly 401.9, seldom malignant 401.0 or benign 401.1
+        assert [each.codes for each in counterparts(code, 10)] == [way]  # the codes of a combination add up
+        found = carried[code].weights + model.state["intercepts"]
+        np.testing.assert_allclose(found, log_odds(*way, version=9), atol=1e-9)
+    # alternatives are averaged: hypertension is mostly 401.9, rarely malignant 401.0 or benign 401.1
     ways = [each.codes for each in counterparts("I10", 10)]
     assert ways == [("4019",), ("4010",), ("4011",)]
     each = np.array([log_odds(*way, version=9) for way in ways])
@@ -129,7 +129,7 @@ def test_a_carried_code_has_the_weights_of_its_counterparts():
     assert (each.min(axis=0) <= mean).all()
     assert (mean <= each.max(axis=0)).all()
     np.testing.assert_allclose(mean, each[0], atol=0.05)
-    # a code of WHO's, and one that is cut short, count by what is below them
+    # WHO codes and shortened codes count by the codes that begin with them
     assert not np.allclose(log_odds("I50", version=10), log_odds(version=10))
     np.testing.assert_array_equal(log_odds("I219", version=10), log_odds("I219", "I219", version=10))
 
@@ -139,15 +139,15 @@ def test_admissions_unlike_those_of_training_are_reported():
     for codes, word in ((["J9601", "A419", "R6521"], "more severe"), (["O80", "Z370"], "milder")):
         data = as_admissions([codes] * 200, icd_version=10)
         columns = model.columns(data)
-        told = Tally(model).add(data, columns).warnings()
-        assert any(f"these are {word}" in sentence for sentence in told)
+        messages = Tally(model).add(data, columns).warnings()
+        assert any(f"these are {word}" in sentence for sentence in messages)
     same = as_admissions([["J9601", "A419"]] * 50, icd_version=10)
     columns = model.columns(same)
-    assert Tally(model).add(same, columns).warnings() == []  # too few to say
+    assert Tally(model).add(same, columns).warnings() == []  # too few admissions
 
 
 def test_codes_of_ambiguous_icd_version_are_refused(tmp_path, mlci_cli):
-    """The ready-made index knows two versions: without a version all codes are unknown and scores mean nothing."""
+    """The ready-made index has both versions, and a code without a version would be unknown."""
     (tmp_path / "visits.csv").write_text("visit_id,DX1,DX2\n1,I50.9,486\n")
     done = mlci_cli("score", "us2010", "visits.csv", "-o", "scores.csv", code=2)
     assert "--icd-version" in done.stderr

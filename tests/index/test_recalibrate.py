@@ -15,7 +15,7 @@ MODEL = random_table()
 
 
 def hospital(n: int, *, shift: float, slope: float, seed: int = 0) -> Cohort:
-    """Risks are the model's own with another shift and slope; `thirty` is an outcome that is new to the model."""
+    """Return a cohort with the model's risks after a shift and slope, and an outcome new to the model, `thirty`."""
     rng, lists = np.random.default_rng(seed), nested_code_lists(n, seed=seed)
     table = pa.table(
         {
@@ -36,7 +36,7 @@ def hospital(n: int, *, shift: float, slope: float, seed: int = 0) -> Cohort:
     return Cohort(table, "a hospital", {name: f"rule of {name}" for name in odds})
 
 
-def test_risks_become_those_of_the_hospital_and_scores_stay():
+def test_risks_become_those_of_the_hospital_and_scores_stay_the_same():
     cohort = hospital(4000, shift=1.0, slope=0.6)
     done = recalibrate(MODEL, cohort)
     admissions = cohort.admissions()
@@ -51,7 +51,7 @@ def test_risks_become_those_of_the_hospital_and_scores_stay():
     assert done.kept == ()
 
 
-def test_few_events_hardly_change_a_risk_and_too_few_nothing():
+def test_few_events_hardly_change_a_risk_and_too_few_raise_an_error():
     cohort = hospital(4000, shift=1.0, slope=1.0)
     read = MODEL.read(cohort.admissions())
     changes = []
@@ -72,20 +72,20 @@ def test_a_network_is_recalibrated_by_its_curves():
 
 
 def elsewhere(n: int) -> Cohort:
-    """A hospital where some codes have other weights than in the model, and one code is new to it."""
+    """Return a cohort in which some codes have other weights than in the model, and one code is new."""
     cohort, rng = hospital(n, shift=0.0, slope=1.0), np.random.default_rng(3)
     lists = [[*codes, *(["Z999"] if rng.random() < 0.3 else [])] for codes in cohort.table["codes"].to_pylist()]
     odds = [sum(2.0 if code[:3] in ("I50", "Z99") else -0.5 for code in codes) for codes in lists]
     table = cohort.table.set_column(3, "codes", pa.array(lists, pa.list_(pa.string())))
     for name in ("mortality", "thirty"):
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, pa.array(rng.random(n) < 1 / (1 + np.exp(1.0 - np.array(odds)))))
+        position = table.column_names.index(name)
+        table = table.set_column(position, name, pa.array(rng.random(n) < 1 / (1 + np.exp(1.0 - np.array(odds)))))
     return Cohort(table, "elsewhere", {name: cohort.outcomes[name] for name in ("mortality", "thirty")})
 
 
 @pytest.fixture(scope="module")
-def moved():
-    """Another hospital, where one admission has a code that no other has, and the index with updated weights."""
+def other_hospital():
+    """Return another hospital, in which one code occurs once, and the model with weights updated to it."""
     cohort = elsewhere(1500)
     lists = cohort.table["codes"].to_pylist()
     lists[0].append("Q999")
@@ -93,15 +93,15 @@ def moved():
     return cohort, recalibrate(MODEL, cohort, update="weights")
 
 
-def test_weights_move_where_the_admissions_support_it(moved):
-    cohort, moves = moved
-    stays = recalibrate(MODEL, cohort)
+def test_weights_change_if_the_admissions_support_it(other_hospital):
+    cohort, updated = other_hospital
+    recalibrated = recalibrate(MODEL, cohort)
     for name in ("mortality", "thirty"):
-        areas = [each.table.set_index("outcome").loc[name, "auroc_after"] for each in (stays, moves)]
+        areas = [each.table.set_index("outcome").loc[name, "auroc_after"] for each in (recalibrated, updated)]
         assert areas[1] > areas[0] + 0.05
-    model = moves.model
+    model = updated.model
     assert (10, "Z999") in set(zip(model.vocabulary.versions, model.vocabulary.tokens))  # a new row
-    assert "Q999" not in model.vocabulary.tokens  # too rare for one
+    assert "Q999" not in model.vocabulary.tokens  # too rare for a row
     assert list(model.outcomes) == [*MODEL.outcomes, "thirty"]  # with weights of its own
     assert model.state["weights"].shape[1] == len(MODEL.outcomes) + 1
     admissions = cohort.admissions()
@@ -111,7 +111,7 @@ def test_weights_move_where_the_admissions_support_it(moved):
     assert abs(model.percentile(np.median(model.score(admissions))) - 50) < 10
 
 
-def test_weights_stay_where_the_model_is_right():
+def test_weights_hardly_change_if_the_model_is_right():
     cohort = hospital(1000, shift=0.0, slope=1.0)
     done = recalibrate(MODEL, cohort, update="weights")
     shares = done.model.card["updated"]["shares"]
@@ -120,33 +120,33 @@ def test_weights_stay_where_the_model_is_right():
     assert np.corrcoef(*scores)[0, 1] > 0.95
 
 
-def test_the_weights_of_a_network_cannot_move():
+def test_the_weights_of_a_network_cannot_be_updated():
     with pytest.raises(InputError, match="needs a model of the recipe table"):
         recalibrate(random_model(), hospital(500, shift=1.0, slope=1.0), update="weights")
     with pytest.raises(InputError, match="allowed are risks and weights"):
         recalibrate(MODEL, hospital(200, shift=1.0, slope=1.0), update="codes")
 
 
-def test_a_model_with_moved_weights_is_a_model_file(mlci_cli, tmp_path, empty_figures):
+def test_a_model_with_updated_weights_is_saved_and_scores(mlci_cli, tmp_path, empty_figures):
     MODEL.save(tmp_path / "m.safetensors")
     elsewhere(800).write(tmp_path / "cohort.parquet")
     words = ["recalibrate", "m.safetensors", "cohort.parquet", "-o", "mine.safetensors", "--update", "weights"]
-    told = mlci_cli(*words, "--page", "page.html").stderr
-    assert "The weights are a mixture, chosen on left-out patients: the table" in told
+    stderr = mlci_cli(*words, "--page", "page.html").stderr
+    assert "The weights are a mixture, chosen on left-out patients: the table" in stderr
     assert "AUROC" in (tmp_path / "page.html").read_text()
     mlci_cli("score", "mine.safetensors", "cohort.parquet", "-o", "scores.csv")
     again = recalibrate(load_model(tmp_path / "mine.safetensors"), elsewhere(800), update="weights").model
     unexplained = again.card["updated"]["unexplained"]
-    assert unexplained["as it was"] < unexplained["own"] + 0.01  # once moved, it fits
+    assert unexplained["as it was"] < unexplained["own"] + 0.01  # after one update, the model fits
 
 
 def test_the_command_writes_model_and_page(mlci_cli, tmp_path, empty_figures):
     MODEL.save(tmp_path / "m.safetensors")
     hospital(1500, shift=1.0, slope=0.6).write(tmp_path / "cohort.parquet")
     words = ["recalibrate", "m.safetensors", "cohort.parquet", "-o", "mine.safetensors", "--page", "page.html"]
-    told = mlci_cli(*words).stderr
-    assert "mortality: mean risk before" in told
-    assert "nan" not in told
+    stderr = mlci_cli(*words).stderr
+    assert "mortality: mean risk before" in stderr
+    assert "nan" not in stderr
     assert load_model(tmp_path / "mine.safetensors").card["recalibrated"]["admissions"] == 1200
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 5  # two outcomes before and after, and the new one

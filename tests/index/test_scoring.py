@@ -50,7 +50,7 @@ def test_strict_scoring_ignores_unknown_codes_and_needs_half_understood(make, tm
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize("long", [False, True])
-def test_files_are_scored_as_lists_are(suffix, long, tmp_path, monkeypatch):
+def test_files_and_lists_have_equal_scores(suffix, long, tmp_path, monkeypatch):
     codes = [each for each in code_lists(60, seed=1) if each]
     table = pa.table(
         {"admission_id": [f"a{i}" for i in range(len(codes))], "codes": codes, "icd_version": [10] * len(codes)}
@@ -59,19 +59,19 @@ def test_files_are_scored_as_lists_are(suffix, long, tmp_path, monkeypatch):
         table = pa.Table.from_pandas(table.to_pandas().explode("codes").rename(columns={"codes": "code"}))
     source, target = tmp_path / "admissions.parquet", tmp_path / f"scores.{suffix}"
     pq.write_table(table, source)
-    monkeypatch.setattr(module, "stream_rows", lambda path, **o: stream(path, batch=7, **o))
-    stream = __import__("mlci.codes.streams", fromlist=["x"]).stream_rows
+    monkeypatch.setattr(module, "stream_rows", lambda path, **o: streams.stream_rows(path, batch=7, **o))
+
     model = random_model()
-    done: list[int] = []
-    assert score_file(model, source, target, on_batch=done.append).admissions == len(codes) == done[-1]
-    assert len(done) > 3
+    counts: list[int] = []
+    assert score_file(model, source, target, on_batch=counts.append).admissions == len(codes) == counts[-1]
+    assert len(counts) > 3
     found = pd.read_parquet(target) if suffix == "parquet" else pd.read_csv(target)
     assert list(found["admission_id"]) == [f"a{i}" for i in range(len(codes))]
     for name, column in model.columns(as_admissions(codes, icd_version=10)).items():
         np.testing.assert_allclose(found[name].to_numpy(float), column.astype(float), rtol=1e-12, err_msg=name)
 
 
-def test_nothing_to_score_gives_a_file_without_rows(tmp_path):
+def test_an_empty_file_gives_a_file_without_rows(tmp_path):
     pq.write_table(
         pa.table({"admission_id": pa.array([], pa.int64()), "codes": pa.array([], pa.list_(pa.string()))}),
         tmp_path / "a.parquet",
@@ -80,7 +80,7 @@ def test_nothing_to_score_gives_a_file_without_rows(tmp_path):
     assert pq.read_table(tmp_path / "s.parquet").num_rows == 0
 
 
-def test_the_name_of_the_output_says_its_kind(tmp_path):
+def test_an_output_of_unknown_kind_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"\.parquet, \.csv or \.xlsx"):
         score_file(random_model(), tmp_path / "none", tmp_path / "scores.txt")
 
@@ -93,15 +93,17 @@ def test_scoring_loads_nothing_heavy(file, tmp_path):
         "print(*sys.modules)"
     )
     loaded = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, check=True).stdout.split()
-    # pandas is missing from this list because pyarrow looks for it by importing it
+    # pandas is not in this list, since pyarrow imports it if it is installed
     assert not {"torch", "sklearn", "scipy", "duckdb", "ibis", "matplotlib", "rich"} & set(loaded)
 
 
 @pytest.mark.parametrize("held", [2, 100])  # counted on disk, or in memory
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize("kind", ["a{}", "{}", "-{}000000000"])  # text, numbers that are close, and far apart
-@pytest.mark.parametrize(("ids", "many"), [([1, 2, 3, 4, 5, 6], 0), ([6, 1, 3, 2, 5, 4], 0), ([2, 1, 2, 3, 1, 1], 3)])
-def test_repeated_identifiers_are_counted(ids, many, kind, suffix, held, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("ids", "repeated"), [([1, 2, 3, 4, 5, 6], 0), ([6, 1, 3, 2, 5, 4], 0), ([2, 1, 2, 3, 1, 1], 3)]
+)
+def test_repeated_identifiers_are_counted(ids, repeated, kind, suffix, held, tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "IN_MEMORY", held)
     monkeypatch.setattr(module, "stream_rows", lambda path, **o: streams.stream_rows(path, batch=2, **o))
     named = [kind.format(id) if kind == "a{}" else int(kind.format(id)) for id in ids]
@@ -109,8 +111,8 @@ def test_repeated_identifiers_are_counted(ids, many, kind, suffix, held, tmp_pat
     write = frame.to_parquet if suffix == "parquet" else frame.to_csv
     write(tmp_path / f"wide.{suffix}", index=False)
     tally = score_file(random_model(), tmp_path / f"wide.{suffix}", tmp_path / "s.parquet", icd_version=10)
-    told = "3 of 6 rows have the identifier of an earlier row: each row counts as an admission of its own."
-    assert [said for said in tally.problems() if "earlier row" in said] == ([told] if many else [])
+    message = "3 of 6 rows have the identifier of an earlier row: each row counts as an admission of its own."
+    assert [text for text in tally.problems() if "earlier row" in text] == ([message] if repeated else [])
     assert pq.read_table(tmp_path / "s.parquet")["admission_id"].to_pylist() == frame["admission_id"].tolist()
 
 

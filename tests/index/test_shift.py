@@ -40,15 +40,15 @@ def test_a_sample_of_the_same_admissions_is_never_reported_as_shifted():
 
 def test_more_codes_and_another_mix_are_reported_if_there_are_enough_admissions():
     longer = [[*codes, *more] for codes, more in zip(LISTS[2500:2700], LISTS[2700:2900])]
-    assert any("codes each, those of training had" in told for told in shifts(THERE, found(longer)))
+    assert any("codes each, those of training had" in message for message in shifts(THERE, found(longer)))
     births = [["O80", "Z370"]] * 150
-    told = shifts(THERE, found(births))
-    assert any("the mix of codes differs" in sentence for sentence in told)
+    messages = shifts(THERE, found(births))
+    assert any("the mix of codes differs" in message for message in messages)
     assert shifts(THERE, found(births[:99])) == []
-    assert shifts({}, found(births)) == []  # an older model file keeps no make-up
+    assert shifts({}, found(births)) == []  # an older model file has no make-up
 
 
-def test_parts_add_up():
+def test_makeups_of_parts_add_up():
     whole, parts = found(LISTS[:400])[10], found(LISTS[:100])[10] + found(LISTS[100:400])[10]
     assert (whole.admissions, whole.codes, whole.squares) == (parts.admissions, parts.codes, parts.squares)
     assert distance(whole, parts)[0] == 0
@@ -57,18 +57,18 @@ def test_parts_add_up():
 def test_miscalibrated_risks_are_reported():
     rng, risk = np.random.default_rng(1), np.full(1000, 0.05)
     assert Agreement.of(risk, (rng.random(1000) < 0.05).astype(float)).warning("mortality") == ""
-    told = Agreement.of(risk, (rng.random(1000) < 0.2).astype(float)).warning("mortality")
-    assert told.startswith("the mean risk of in-hospital mortality is 5.0%, and ")
+    message = Agreement.of(risk, (rng.random(1000) < 0.2).astype(float)).warning("mortality")
+    assert message.startswith("the mean risk of in-hospital mortality is 5.0%, and ")
     assert Agreement.of(risk[:50], np.ones(50)).warning("mortality") == ""
 
 
 def test_mimic_is_reported_as_unlike_the_survey(demos, mlci_cli, tmp_path, empty_figures):
     cohort = mlci.build_cohort("mimic3", demos / "mimic3_demo")
     cohort.write(tmp_path / "mimic.parquet")
-    told = mlci_cli("score", "us2010", "mimic.parquet", "-o", "scores.csv").stderr
-    assert "codes each, those of training had" in told
-    assert "the mix of codes differs" in told
-    assert "the mean risk of" in told
+    stderr = mlci_cli("score", "us2010", "mimic.parquet", "-o", "scores.csv").stderr
+    assert "codes each, those of training had" in stderr
+    assert "the mix of codes differs" in stderr
+    assert "the mean risk of" in stderr
     page = mlci_cli("report", "us2010", "mimic.parquet", "-o", "report.html")
     assert "codes each, those of training had" in (tmp_path / "report.html").read_text(), page.stderr
 
@@ -87,15 +87,15 @@ def test_a_recalibrated_index_is_compared_with_the_hospital():
     cohort = Cohort(table, "a hospital", {"mortality": ""})
     before = load_model(mlci.index.ready.model_path("us2010"))
     after = recalibrate(before, cohort).model
-    told = [
+    before_and_after = [
         Tally(model).add(cohort.admissions(), model.columns(cohort.admissions())).warnings()
         for model in (before, after)
     ]
-    assert any("the mix of codes" in sentence for sentence in told[0])
-    assert not any("the mix of codes" in sentence for sentence in told[1])
+    assert any("the mix of codes" in sentence for sentence in before_and_after[0])
+    assert not any("the mix of codes" in sentence for sentence in before_and_after[1])
 
 
-def told_by(call, data) -> list[str]:
+def shift_warnings(call, data) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call(data)
@@ -105,15 +105,17 @@ def told_by(call, data) -> list[str]:
 def test_python_warns_as_the_command_does(demos):
     index, cohort = mlci.load("us2010"), mlci.build_cohort("mimic3", demos / "mimic3_demo")
     for call in (index.score, index.risk, index.table):
-        told = " ".join(told_by(call, cohort))
-        assert "codes each, those of training had" in told
-        assert "the mix of codes differs" in told
-        assert "the mean risk of in-hospital mortality is" in told  # the cohort knows who died
+        text = " ".join(shift_warnings(call, cohort))
+        assert "codes each, those of training had" in text
+        assert "the mix of codes differs" in text
+        assert "the mean risk of in-hospital mortality is" in text  # the cohort knows who died
     lists = cohort.table["codes"].to_pylist()
-    assert not any("the mean risk" in sentence for sentence in told_by(lambda x: index.score(x, icd_version=9), lists))
+    assert not any(
+        "the mean risk" in sentence for sentence in shift_warnings(lambda x: index.score(x, icd_version=9), lists)
+    )
 
 
-def test_python_is_silent_for_a_hospital_that_fits_and_for_a_few_admissions(demos):
+def test_python_does_not_warn_about_similar_or_few_admissions(demos):
     index = mlci.load("us2010")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -124,8 +126,8 @@ def test_python_is_silent_for_a_hospital_that_fits_and_for_a_few_admissions(demo
 def test_outcomes_of_a_file_with_a_flipped_bit_are_refused(tmp_path):
     path = tmp_path / "visits.parquet"
     table = pa.table({"died": [True, False, False, True] * 40, "codes": [["I509"]] * 160})
-    said = {"compression": "none", "write_statistics": False, "write_page_checksum": True}
-    pq.write_table(table, path, column_encoding={"died": "PLAIN"}, use_dictionary=False, **said)
+    options = {"compression": "none", "write_statistics": False, "write_page_checksum": True}
+    pq.write_table(table, path, column_encoding={"died": "PLAIN"}, use_dictionary=False, **options)
     assert outcome_columns(path, ["died"])["died"].sum() == 80
     content = path.read_bytes()
     path.write_bytes(content.replace(b"\x99" * 20, b"\x99" * 19 + b"\x98"))  # 1001 1001 ... 1000

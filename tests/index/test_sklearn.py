@@ -24,8 +24,8 @@ def index():
 
 
 @pytest.mark.filterwarnings("ignore:Can't test estimator")
-def test_the_checks_that_apply_pass():
-    """Codes are not a matrix of numbers: checks that pass one to an estimator do not apply and are skipped."""
+def test_the_estimator_passes_the_checks_of_scikit_learn():
+    """Checks that pass a matrix of numbers do not apply to codes and are skipped."""
     check_estimator(mlci.MLCI(recipe="table"))
 
 
@@ -56,8 +56,8 @@ def test_lists_of_several_outcomes_are_columns_or_refused():
     from mlci.index._inputs import _columns
 
     rows = [[0, 1], [1, 0], [1, None]]
-    for given in (rows, [tuple(row) for row in rows], [np.array(row, dtype=object) for row in rows]):
-        found = _columns(given, 3)
+    for outcomes in (rows, [tuple(row) for row in rows], [np.array(row, dtype=object) for row in rows]):
+        found = _columns(outcomes, 3)
         assert list(found) == ["outcome_0", "outcome_1"]
         np.testing.assert_array_equal(found["outcome_1"], [1, 0, np.nan])
     with pytest.raises(mlci.InputError, match="2 rows for 3 admissions; pass one row per admission, or a dict"):
@@ -75,7 +75,7 @@ def test_settings_as_file_and_dictionary(tmp_path, index):
         mlci.MLCI(recipe="table", config={"token": {}}).fit(CODES, DIED)
 
 
-def test_how_an_index_and_an_evaluation_look(index):
+def test_repr_and_html_of_an_index_and_an_evaluation(index):
     assert repr(index).startswith("MLCI: recipe table, seed 11")
     assert "high severity: score of" in repr(index)
     assert "AUROC on held-out admissions: outcome 0." in repr(index)

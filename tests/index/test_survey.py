@@ -14,7 +14,7 @@ CONFIG = {"penalty": {"common": 0.05, "own": 0.05, "folds": 2}}
 
 
 def population(n: int = 1600, seed: int = 0) -> pd.DataFrame:
-    """Every admission has its own patient; severe ones are drawn four times as often, at a quarter of the weight."""
+    """Return one admission per patient; severe ones are sampled four times as often, with a quarter of the weight."""
     rng = np.random.default_rng(seed)
     codes, severe = np.array(["I509", "E119", "J189", "N179", "I10"]), rng.random(n) < 0.5
     chosen = rng.random((n, 5)) < np.where(severe, 0.6, 0.2)[:, None]
@@ -70,28 +70,28 @@ def test_the_file_records_the_weights(fits, tmp_path):
     assert b'"weighted"' not in (tmp_path / "plain.safetensors").read_bytes()
 
 
-def test_a_fold_is_named_by_its_cluster(fits):
+def test_the_record_says_whether_admissions_or_clusters_were_left_out(fits):
     plain, weighted = fits
     assert "admissions left out" in plain.model_.card["record"]["summary"]  # no patient has two
     assert "clusters left out" in weighted.model_.card["record"]["summary"]
 
 
 def test_whole_weights_are_repeated_admissions(sample):
-    """With a penalty that grows with the number of rows, and folds that keep copies together."""
+    """The penalty is divided by the growth in rows, and folds keep copies together."""
     frame, cohort = sample
     rows = np.repeat(np.arange(len(frame)), frame["weight"].astype(int))
-    more = frame.iloc[rows].assign(admission_id=np.arange(len(rows)))
+    repeated = frame.iloc[rows].assign(admission_id=np.arange(len(rows)))
     options = {"outcomes": {"mortality": "died"}, "split": "split", "subject": "subject_id"}
-    many = Cohort.from_frame(more.drop(columns=["weight", "hospital"]), icd_version=10, **options)
+    many = Cohort.from_frame(repeated.drop(columns=["weight", "hospital"]), icd_version=10, **options)
     growth = (frame["weight"] * (frame["split"] == "train")).sum() / (frame["split"] == "train").sum()
     tighter = {"penalty": {"common": 0.05 / growth, "own": 0.05 / growth, "folds": 2}}
     found = MLCI(config=CONFIG).fit(cohort, weights="weight").model_.state["weights"]
-    wanted = MLCI(config=tighter).fit(many).model_.state["weights"]
-    assert np.abs(found - wanted).max() < 1e-3
+    expected = MLCI(config=tighter).fit(many).model_.state["weights"]
+    assert np.abs(found - expected).max() < 1e-3
     assert np.abs(found).max() > 0.2
 
 
-def test_equal_weights_change_no_weight_of_a_token():
+def test_equal_weights_give_the_unweighted_fit():
     lists = [["I50.9"], ["E11.9"], ["J18.9", "I10"]] * 40
     died = {"mortality": [1, 0, 0] * 30 + [0, 1, 0] * 10}
     plain = MLCI(config=CONFIG).fit(lists, died, icd_version=10)

@@ -27,7 +27,7 @@ codes = st.lists(st.sampled_from([*NESTED_CODES[:40], "A019", "ZZZ", "ZZZ1"]), m
 
 
 def slow_log_odds(model: Model, codes: list[str]) -> np.ndarray:
-    """The definition: the set of all prefixes, each counted once with its weight."""
+    """Return log-odds by the definition: each distinct prefix adds its weight once."""
     vocabulary = model.vocabulary
     ignored = tuple(text.split(":")[1] for text in vocabulary.ignored)
     codes = [code for code in codes if not (ignored and code.startswith(ignored))][: vocabulary.max_codes]
@@ -47,7 +47,7 @@ def test_each_prefix_counts_once(name, admissions):
     data = Admissions.from_lists(admissions, icd_version=10)
     found = model.read(data).log_odds
     np.testing.assert_allclose(found, np.reshape(expected, (-1, 2)), atol=1e-12)
-    # every token instead of the deepest ones
+    # the same from every token, not only the deepest ones
     np.testing.assert_array_equal(model.scorer.read(model.vocabulary.encode(data)).log_odds, found)
 
 
@@ -63,7 +63,7 @@ def test_scores_depend_neither_on_order_nor_on_the_batch(admission, seed):
     assert {alone[0]} == {scores[-1] for scores in many}
 
 
-def test_many_admissions_are_scored_as_one_is(monkeypatch):
+def test_scores_do_not_depend_on_the_block_size(monkeypatch):
     model, lists = MODELS["plain"], nested_code_lists(200)
     whole = model.read(as_admissions(lists, icd_version=10))
     monkeypatch.setattr(_table, "ROWS", 16)
@@ -81,7 +81,7 @@ def test_log_odds_of_an_outcome_do_not_depend_on_other_outcomes():
     np.testing.assert_allclose(found[:, 0], scorer.read(tokens).log_odds[:, 0], atol=1e-12)
 
 
-def test_scoring_loads_nothing_of_fitting_and_judging(tmp_path):
+def test_scoring_imports_nothing_of_fitting_and_judging(tmp_path):
     """For a small file most of the time is start-up, so curves and cutoffs are applied with NumPy only."""
     MODELS["plain"].save(tmp_path / "m.safetensors")
     lists = nested_code_lists(_table.ROWS + 1)  # a whole block of admissions, and one more
@@ -101,15 +101,15 @@ def test_score_and_risks_follow_from_the_log_odds():
     model, data = MODELS["plain"], as_admissions(nested_code_lists(50), icd_version=10)
     reading = model.read(data)
     risks = model.risks(reading)
-    for place, name in enumerate(model.outcomes):
-        shift, slope = model.state["calibration"][place]
-        expected = 1 / (1 + np.exp(-shift - slope * reading.log_odds[:, place]))
+    for column, name in enumerate(model.outcomes):
+        shift, slope = model.state["calibration"][column]
+        expected = 1 / (1 + np.exp(-shift - slope * reading.log_odds[:, column]))
         np.testing.assert_allclose(risks[name], expected, rtol=1e-12)
     curves = zip(reading.log_odds.T, model.state["knots"], model.state["heights"])
     np.testing.assert_allclose(reading.score, sum(curve(*each) for each in curves), atol=1e-12)
 
 
-def test_an_outcome_without_log_odds_has_its_risk_by_the_score():
+def test_an_outcome_without_log_odds_has_its_risk_from_the_score():
     model = MODELS["plain"]
     more = replace(
         model, outcomes={**model.outcomes, "cost": ""}, curves={**model.curves, "cost": model.curves["mortality"]}
@@ -118,20 +118,20 @@ def test_an_outcome_without_log_odds_has_its_risk_by_the_score():
     np.testing.assert_array_equal(more.risks(reading)["cost"], more.curves["cost"](reading.score))
 
 
-def test_beyond_the_knots_the_last_slopes_go_on():
+def test_curves_continue_with_the_last_slope_beyond_the_knots():
     knots, heights = np.array([0.0, 1.0, 3.0]), np.array([1.0, 3.0, 4.0])
     np.testing.assert_allclose(curve(np.array([-2.0, 0, 0.5, 1, 2, 3, 5]), knots, heights), [-3, 1, 2, 3, 3.5, 4, 5])
 
 
 @pytest.mark.parametrize("points", [2, 12, 300])
-def test_a_curve_is_what_interpolation_gives(points):
+def test_a_curve_equals_linear_interpolation(points):
     rng = np.random.default_rng(points)
     knots, heights = np.sort(rng.normal(size=points)), np.cumsum(rng.gamma(1, 1, points))
     x = np.concatenate([rng.uniform(knots[0], knots[-1], 2000), knots])
     np.testing.assert_array_equal(curve(x, knots, heights), np.interp(x, knots, heights))
 
 
-def test_a_table_is_kept_in_a_file(tmp_path):
+def test_a_saved_table_loads_unchanged(tmp_path):
     model, data = MODELS["principal"], as_admissions(nested_code_lists(30), icd_version=10)
     model.save(tmp_path / "m")
     again = load_model(tmp_path / "m")
@@ -150,7 +150,7 @@ def test_a_table_is_kept_in_a_file(tmp_path):
         {"more": np.zeros(2)},
     ],
 )
-def test_a_table_that_does_not_fit_together_is_refused(change, tmp_path):
+def test_inconsistent_arrays_are_refused(change, tmp_path):
     model = MODELS["plain"]
     replace(model, state={**model.state, **change}).save(tmp_path / "m")
     with pytest.raises(InputError, match="does not have the parts"):

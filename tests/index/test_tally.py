@@ -12,15 +12,15 @@ def test_unknown_codes_are_counted():
     admissions = as_admissions([["A000", "ZZZ9"], [], ["ZZZ8"], ["A00.0X"]], icd_version=10)
     np.testing.assert_array_equal(model.columns(admissions)["unknown_share"], [0.5, np.nan, 1, 0])
 
-    def doubts_of(admissions):
+    def warnings_for(admissions):
         return Tally(model).add(admissions).warnings()
 
-    assert doubts_of(as_admissions([["A000", "ZZZ9"], []], icd_version=10)) == []
-    assert doubts_of(admissions)[0].startswith("of 1 of 4 admissions fewer than half of the codes are understood")
-    doubts = doubts_of(as_admissions([["ZZZ9"], ["A000", "ZZZ8"]], icd_version=9))
-    assert len(doubts) == 3
-    assert "3 of 3 codes are ICD-9; the model was made for ICD-10" in doubts[0]
-    assert "unknown" in doubts[1]
+    assert warnings_for(as_admissions([["A000", "ZZZ9"], []], icd_version=10)) == []
+    assert warnings_for(admissions)[0].startswith("of 1 of 4 admissions fewer than half of the codes are understood")
+    messages = warnings_for(as_admissions([["ZZZ9"], ["A000", "ZZZ8"]], icd_version=9))
+    assert len(messages) == 3
+    assert "3 of 3 codes are ICD-9; the model was made for ICD-10" in messages[0]
+    assert "unknown" in messages[1]
 
 
 def test_suspected_and_excluded_diagnoses_are_reported():

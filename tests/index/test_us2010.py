@@ -10,11 +10,10 @@ import mlci
 from mlci.index.model import load_model
 
 FOLDER = Path(mlci.__file__).parent / "index" / "data"
-SAMPLE = next((Path(__file__).parents[1] / "data" / "nhds2010").glob("*.bz2"), None)
 
 
 @pytest.mark.parametrize("name", ["us2010", "us2010-early"])
-def test_what_is_shipped_is_small_and_hides_small_cells(name):
+def test_shipped_files_are_small_and_hide_small_counts(name):
     path = FOLDER / f"{name}.safetensors"
     model = load_model(path)
     assert path.stat().st_size < 3_000_000
@@ -24,7 +23,7 @@ def test_what_is_shipped_is_small_and_hides_small_cells(name):
     assert model.icd_versions == (9, 10)
 
 
-def test_it_orders_plain_cases():
+def test_us2010_orders_simple_cases_by_severity():
     index = mlci.load(FOLDER / "us2010.safetensors")
     score = index.score([["4019"], ["4280", "5849"], ["51881", "0389", "99592", "78552"]], icd_version=9)
     assert score[0] < score[1] < score[2]
@@ -32,21 +31,20 @@ def test_it_orders_plain_cases():
     assert short[0] < short[1] < short[2]
 
 
-def test_the_early_one_ignores_codes_that_reveal_the_outcome():
+def test_us2010_early_ignores_codes_that_reveal_the_outcome():
     index = mlci.load(FOLDER / "us2010-early.safetensors")
     score = index.score([["4280"], ["4280", "4275"]], icd_version=9)  # heart failure; with cardiac arrest
     assert score[0] == score[1]
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*codes are understood")  # of a fiftieth of the survey, few codes are learned
-@pytest.mark.skipif(SAMPLE is None, reason="needs the sample of NHDS")
-def test_the_build_script_is_reproducible(tmp_path, monkeypatch, capsys):
-    made = []
+@pytest.mark.filterwarnings("ignore:.*codes are understood")  # the sample has too few admissions for most codes
+def test_the_build_script_is_reproducible(demos, tmp_path, monkeypatch):
+    sample, files = demos / "nhds2010" / "sample.txt.bz2", []
     for folder in (tmp_path / "a", tmp_path / "b"):
         folder.mkdir()
-        monkeypatch.setattr(sys, "argv", ["build_us2010.py", str(SAMPLE), "--folder", str(folder)])
+        monkeypatch.setattr(sys, "argv", ["build_us2010.py", str(sample), "--folder", str(folder)])
         runpy.run_path(str(FOLDER / "build_us2010.py"), run_name="__main__")
-        made.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
-    assert set(made[0]) == {"us2010.safetensors", "us2010-early.safetensors", "us2010.csv", "us2010.zip"}
-    assert made[0] == made[1]
+        files.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+    assert set(files[0]) == {"us2010.safetensors", "us2010-early.safetensors", "us2010.csv", "us2010.zip"}
+    assert files[0] == files[1]

@@ -15,11 +15,11 @@ def fitted():
     return MLCI(outcomes=["long_stay"]).fit(cohort), cohort
 
 
-def test_refits_vary_around_each_other(fitted, tmp_path, monkeypatch):
+def test_refits_are_summarised_and_kept(fitted, tmp_path, monkeypatch):
     index, cohort = fitted
-    told, options = [], {"times": 2, "seed": 1, "state": tmp_path / "refits"}
-    found = resample_training(index.model_, cohort, cohort.split("test"), on_fit=told.append, **options)
-    assert told == [1, 2]
+    finished, options = [], {"times": 2, "seed": 1, "state": tmp_path / "refits"}
+    found = resample_training(index.model_, cohort, cohort.split("test"), on_fit=finished.append, **options)
+    assert finished == [1, 2]
     cell = found.set_index(["outcome", "figure"])
     assert (cell["least"] <= cell["mean"]).all()
     assert (cell["mean"] <= cell["largest"]).all()
@@ -30,7 +30,7 @@ def test_refits_vary_around_each_other(fitted, tmp_path, monkeypatch):
     y = cohort.split("test").labels("long_stay")[:, 0]
     assert own == auroc(index.score(cohort.split("test")), y)
     assert 0 < cell.loc[("long_stay", "risk moved"), "mean"] < 0.3
-    monkeypatch.setattr(vary, "learn", None)  # all is done, and is not done again
+    monkeypatch.setattr(vary, "learn", None)  # finished refits are not repeated
     assert found.equals(resample_training(index.model_, cohort, cohort.split("test"), **options))
     with pytest.raises(InputError, match="other data, settings or seed"):
         resample_training(index.model_, cohort, cohort.split("test"), **{**options, "seed": 2})
@@ -47,10 +47,10 @@ def test_invalid_arguments_raise_one_sentence(fitted):
     assert np.isfinite(index.score(cohort)).all()
 
 
-def test_a_draw_keeps_both_classes_of_a_rare_outcome(fitted):
+def test_a_resample_keeps_both_classes_of_a_rare_outcome(fitted):
     _, cohort = fitted
     train = cohort.split("train")
-    rare = np.flatnonzero(train.labels("mortality")[:, 0] == 1)[:2]  # a draw lacks both in one of seven times
+    rare = np.flatnonzero(train.labels("mortality")[:, 0] == 1)[:2]  # a plain resample lacks both once in seven times
     few = train.where(np.isin(np.arange(len(train)), rare) | (train.labels("mortality")[:, 0] == 0))
     drawn = [_bootstrap(few, np.random.default_rng(seed), "subject_id", ["mortality"]) for seed in range(30)]
     assert all(any(table["mortality"].to_pylist()) for table in drawn)
