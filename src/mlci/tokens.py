@@ -333,7 +333,7 @@ class Vocabulary:
         return self._numbered(Tokens(np.insert(tokens.ids, offsets[rows], marked), offsets + more), np.diff(offsets))
 
     @cached_property
-    def beginnings(self) -> np.ndarray:
+    def prefixes(self) -> np.ndarray:
         """The prefixes of each token that are tokens, itself included: their ids by depth, PAD where none is known.
 
         A token stands in the column of the least depth that gives it, so a short code has one token, not several.
@@ -362,7 +362,7 @@ class Vocabulary:
         [0, 0, 0, 2]
         """
         own, found = np.arange(len(self)), np.zeros(len(self), dtype=np.int32)
-        for column in self.beginnings.T:
+        for column in self.prefixes.T:
             found = np.where((column != PAD) & (column != own), column, found)
         return found
 

@@ -46,19 +46,19 @@ def check_quotes(stream: IO[bytes], delimiter: str, where: str | Path) -> EmptyL
     outside[[ord(delimiter), *BREAKS]] = True
     before, lines, inside = b"\n", 1, False  # the last byte read; lines read; whether within a quoted cell
     start, last = stream.read(3).removeprefix(b"\xef\xbb\xbf"), 0
-    blank_lines, empty_cells = (b"\n\n", b"\n\r"), (b"\n" + delimiter.encode(), b"\n ", b"\n\t", b'\n""')
     has_blank = has_cells = False
-    header = 1  # the place of the header in the first block, which may begin with an empty cell
+    header = 1  # lines of a block to skip: the header may begin with an empty cell
     while block := start + stream.read(BLOCK):
         start = b""
         while block.endswith(b'"') and (following := stream.read(1)):  # keep a mark and what follows in one block
             block += following
         block = before + block
-        has_blank = has_blank or any(start in block for start in blank_lines)
-        has_cells = has_cells or any(block.find(start, header) >= 0 for start in empty_cells)
+        data = np.frombuffer(block, dtype=np.uint8)
+        starts = np.flatnonzero(data[:-1] == BREAKS[0]) + 1  # of lines
+        has_blank = has_blank or bool(np.isin(data[starts], BREAKS).any())
+        has_cells = has_cells or _begins_empty(data, starts[header:], delimiter)
         header = 0
         if b'"' in block[1:]:
-            data = np.frombuffer(block, dtype=np.uint8)
             marks = np.flatnonzero(data[1:] == MARK) + 1
             after = np.append(data, BREAKS[0])[marks + 1]
             closing = (np.arange(len(marks)) + inside) % 2 == 1
@@ -80,6 +80,15 @@ def check_quotes(stream: IO[bytes], delimiter: str, where: str | Path) -> EmptyL
     if inside:
         raise InputError(f"{name_of(where)}: line {last}: a quoted cell begins and never ends.")
     return EmptyLines(has_blank, has_cells)
+
+
+def _begins_empty(data: np.ndarray, starts: np.ndarray, delimiter: str) -> bool:
+    """Return whether one of the lines that start at these places begins with an empty cell, quoted or not."""
+    first = np.bincount(data[starts], minlength=256)
+    if first[[ord(delimiter), ord(" "), ord("\t")]].any():
+        return True
+    quoted = starts[data[starts] == MARK] if first[MARK] else starts[:0]
+    return bool((data[np.minimum(quoted + 1, len(data) - 1)] == MARK).any())
 
 
 def blank_lines(stream: Any, delimiter: str) -> tuple[int, np.ndarray]:

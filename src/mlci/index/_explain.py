@@ -181,7 +181,7 @@ def _tokens(vocabulary: Vocabulary, admissions: Admissions, row: np.ndarray) -> 
     before = np.concatenate([[0], counting])[admissions.offsets[:-1]]
     place = counting - before[row]  # 1 for the first code that counts
     leaf[place > vocabulary.max_codes] = PAD
-    brought = vocabulary.beginnings[leaf]
+    brought = vocabulary.prefixes[leaf]
     if vocabulary.number_of_codes:  # a token that all codes of the admission share
         many = vocabulary.number_tokens(np.bincount(row, leaf != PAD, minlength=len(admissions)).astype(np.int64))
         brought = np.hstack([brought, np.where(leaf != PAD, many[row], PAD)[:, None]])
@@ -189,7 +189,7 @@ def _tokens(vocabulary: Vocabulary, admissions: Admissions, row: np.ndarray) -> 
         return brought
     marked = vocabulary.leaves(admissions, mark=PRINCIPAL)[admissions.indices]
     marked[(place != 1) | (leaf == PAD) | (marked == UNK)] = PAD
-    return np.hstack([brought, vocabulary.beginnings[marked]])
+    return np.hstack([brought, vocabulary.prefixes[marked]])
 
 
 def _mean_slopes(scorer: TableScorer, log_odds: np.ndarray | None) -> np.ndarray:

@@ -44,7 +44,7 @@ class OutcomeHeads:
         start = state["heads.bias"] + matrix @ (layers[-2][1] if len(layers) > 1 else state["norm.bias"])
         matrix = matrix if len(layers) > 1 else centred(matrix * state["norm.weight"])
         whole, step = in_steps(weights, vocabulary.longest)
-        rows = [whole, whole[vocabulary.beginnings].sum(axis=1)] if codes else [whole]
+        rows = [whole, whole[vocabulary.prefixes].sum(axis=1)] if codes else [whole]
         return cls(np.ascontiguousarray(matrix.astype(np.float32).T), start, np.concatenate(rows), step)
 
     def added(self, ids: np.ndarray) -> np.ndarray:

@@ -41,7 +41,7 @@ class PoolingTable:
         if not codes:
             return cls(alone, alone, single, step, 0)
         total, largest, many = np.zeros_like(alone), np.zeros_like(alone), np.zeros_like(single)
-        for brought in vocabulary.beginnings.T:  # PAD, which has no features, where there is no beginning
+        for brought in vocabulary.prefixes.T:  # PAD, which has no features, where there is no beginning
             rows = np.flatnonzero(brought)
             total[rows] += alone[brought[rows]]
             largest[rows] = np.maximum(largest[rows], alone[brought[rows]])

@@ -138,14 +138,14 @@ class TableScorer:
     def _sums(self) -> tuple[np.ndarray, float]:
         """The summed weights of a token and its prefixes, outcomes in pairs, as multiples of a step; and the step."""
         whole, step = in_steps(self.state["weights"], self.vocabulary.longest)
-        return in_pairs(whole[self.vocabulary.beginnings].sum(axis=1)), step
+        return in_pairs(whole[self.vocabulary.prefixes].sum(axis=1)), step
 
     @cached_property
     def _behind(self) -> np.ndarray:
         """The distance of each token from its shortest prefix in sort order; only tokens of this family lie between."""
-        beginnings = self.vocabulary.beginnings
-        own = np.arange(len(beginnings))
-        return (own - beginnings[own, (beginnings > 0).argmax(axis=1)]).astype(np.uint32)
+        prefixes = self.vocabulary.prefixes
+        own = np.arange(len(prefixes))
+        return (own - prefixes[own, (prefixes > 0).argmax(axis=1)]).astype(np.uint32)
 
     def _totals(self, tokens: Tokens, start: int) -> Iterator[np.ndarray]:
         """Yield the sums over the distinct tokens of up to `ROWS` admissions, for one outcome after the other."""
@@ -180,7 +180,7 @@ class TableScorer:
     def _common(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return the deepest token that is a prefix of both."""
         common = np.zeros(len(left), dtype=np.int32)
-        for of_depth in self.vocabulary.beginnings.T:
+        for of_depth in self.vocabulary.prefixes.T:
             own = of_depth[left]
             np.copyto(common, own, where=(own == of_depth[right]) & (own > 0))
         return common
