@@ -60,7 +60,7 @@ def test_score_warns(mlci_cli, tmp_path):
     (tmp_path / "a.csv").write_text("admission_id,code,icd_version\n1,4280,9\n1,ZZZ,9\n")
     done = mlci_cli("score", "m.safetensors", "a.csv", "-o", "s.csv", "--quiet")
     assert done.stderr.count("mlci: warning:") == 3
-    assert "of 1 of 1 admissions fewer than half of the codes are understood" in done.stderr
+    assert "in 1 of 1 admissions, fewer than half of the codes are understood" in done.stderr
     assert pd.read_csv(tmp_path / "s.csv")["score"].notna().all()
     done = mlci_cli("score", "m.safetensors", "a.csv", "-o", "s.csv", "--quiet", "--strict")
     assert "they have no score" in done.stderr

@@ -43,7 +43,7 @@ def test_strict_scoring_ignores_unknown_codes_and_needs_half_understood(make, tm
     assert table["score"].isna().tolist() == [False, True, False, True, True]
     assert (tally.few, tally.empty) == (2, 1)
     assert tally.warnings(strict=True)[-2:] == [
-        "of 2 of 5 admissions fewer than half of the codes are understood: they have no score.",
+        "in 2 of 5 admissions, fewer than half of the codes are understood: they have no score.",
         "1 of 5 admissions have no code and therefore no score.",
     ]
 

@@ -16,7 +16,7 @@ def test_unknown_codes_are_counted():
         return Tally(model).add(admissions).warnings()
 
     assert warnings_for(as_admissions([["A000", "ZZZ9"], []], icd_version=10)) == []
-    assert warnings_for(admissions)[0].startswith("of 1 of 4 admissions fewer than half of the codes are understood")
+    assert warnings_for(admissions)[0].startswith("in 1 of 4 admissions, fewer than half of the codes are understood")
     messages = warnings_for(as_admissions([["ZZZ9"], ["A000", "ZZZ8"]], icd_version=9))
     assert len(messages) == 3
     assert "3 of 3 codes are ICD-9; the model was made for ICD-10" in messages[0]

@@ -238,7 +238,7 @@ def shifts(training: Mapping[str, Mapping[str, Any]], found: Mapping[int, Makeup
 
     >>> alike = {"10": asdict(Makeup(1000, 3000, 9000, {"I50": 1500, "E11": 1500}))}
     >>> shifts(alike, {10: Makeup(200, 1200, 7200, {"I50": 600, "E11": 600})})[0]
-    'these admissions have 6.0 codes each, those of training had 3.0: scores and risks are higher for it.'
+    'these admissions have 6.0 codes each, those of training had 3.0, so scores and risks are higher.'
     """
     sentences = []
     for version, here in found.items():
@@ -248,8 +248,8 @@ def shifts(training: Mapping[str, Mapping[str, Any]], found: Mapping[int, Makeup
         ratio = here.mean / max(there.mean, 1e-9)
         if max(ratio, 1 / max(ratio, 1e-9)) > RATIO and abs(here.mean - there.mean) > SURE * here.error:
             sentences.append(
-                f"these admissions have {here.mean:.1f} codes each, those of training had {there.mean:.1f}: scores and "
-                f"risks are {'higher' if ratio > 1 else 'lower'} for it."
+                f"these admissions have {here.mean:.1f} codes each, those of training had {there.mean:.1f}, so scores "
+                f"and risks are {'higher' if ratio > 1 else 'lower'}."
             )
         apart, movers = distance(there, here)
         if apart > DISTANCE:

@@ -32,7 +32,7 @@ class Tally:
     >>> tally.codes, tally.unknown, tally.warnings()[0]
     (1, 1, '1 of 1 codes are unknown to the model: scores mean little.')
     >>> tally.problems(strict=True)[1]
-    'of 1 of 1 admissions fewer than half of the codes are understood: they have no score.'
+    'in 1 of 1 admissions, fewer than half of the codes are understood: they have no score.'
     >>> tally.shift()  # too few admissions
     []
     """
@@ -156,7 +156,7 @@ class Tally:
         if self.few:
             result = "they have no score" if strict else "their scores mean nothing (strict scoring omits them)"
             which = f"{self.few:,} of {self.admissions:,} admissions"
-            found.append(f"of {which} fewer than half of the codes are understood: {result}.")
+            found.append(f"in {which}, fewer than half of the codes are understood: {result}.")
         if strict and self.empty:
             found.append(f"{self.empty:,} of {self.admissions:,} admissions have no code and therefore no score.")
         return found
