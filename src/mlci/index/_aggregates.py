@@ -94,7 +94,7 @@ def tokens_of_one_patient(train: Split) -> int:
 
 
 def without_small_cells(cutoff: Cutoff) -> Cutoff:
-    """Return the cutoff without contrasts of fewer than ten admissions; a tail of fewer than ten is rounded to none."""
+    """Return the cutoff without contrasts of small groups; a side with fewer than ten admissions counts as empty."""
     tail = cutoff.tail if LEAST <= cutoff.tail <= cutoff.n - LEAST else cutoff.n * round(cutoff.share)
     large = tuple(contrast for contrast in cutoff.contrasts if min(_cells(contrast)) >= LEAST)
     return replace(cutoff, tail=tail, contrasts=large)

@@ -77,7 +77,7 @@ def _lost(name: str, outcomes: Mapping[str, np.ndarray], rows: np.ndarray) -> st
 def weighted(
     score, outcomes, names: Sequence[str], weights
 ) -> tuple[np.ndarray, np.ndarray, dict[str, float], dict[str, str]]:
-    """Return what `complete` does with the weight of each outcome used; outcomes of weight 0 are left out."""
+    """Return the result of `complete` with the weights of the outcomes used; outcomes of weight 0 are left out."""
     weight = dict(zip(names, as_weights(weights, len(names)).tolist(), strict=True))
     used = [name for name in names if weight[name] > 0]
     columns = matrix(outcomes)[:, [weight[name] > 0 for name in names]]
