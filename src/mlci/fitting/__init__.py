@@ -8,7 +8,7 @@ weights, and a record of how the fit went.
 - `paper`: the paper's recipe: one network trained by normalised HSIC in two stages.
 - `move`: adapts the weights of a `table` model to another hospital (`mlci recalibrate --update weights`).
 
-What the recipes share is private to this room:
+What the recipes share is private to this subpackage. A good order to read it in:
 
 - Data: `_data` (splits and folds), `_mapped` (cohorts larger than memory), `_numbers` (outcomes that are numbers),
   `_weighting` (checks, and the outcome weights of the paper), `_soft_labels`.
@@ -20,11 +20,11 @@ What the recipes share is private to this room:
   `_waking`.
 - For `deep`: `_context`, `_ensemble`, `_collapse`, `_heads`, in the order of its steps.
 
-Words that recur: the outcomes of an admission that are not known are NaN. A model's prediction for an admission is *out
-of fold* if the model was trained without the fold of that admission's patient. Formulas are those of the paper (cited
-by section) or are derived where they are used.
+Conventions: an unknown outcome is NaN. A prediction for an admission is *out of fold* if its model was trained without
+the fold of that admission's patient. Formulas are those of the paper (cited by section), or are derived where they are
+used.
 
-`Split` is loaded lazily: scoring imports modules of this room that need nothing of training.
+`Split` is loaded lazily, because scoring imports modules of this subpackage that need nothing of training.
 """
 
 from typing import TYPE_CHECKING, Any

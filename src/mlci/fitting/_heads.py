@@ -70,6 +70,9 @@ def fit_heads(
         metric: quality of log-odds on the validation split.
         on_epoch: called after each epoch.
         stack: use the engine for GPUs (`stacked`), which differs by rounding.
+
+    Returns:
+        The arrays of the heads and their calibration, and how good they are.
     """
     train_split, valid = splits
     soft = replace(train_split, outcomes=_risks(ensemble.train).astype(np.float32))
@@ -85,7 +88,7 @@ def fit_heads(
     )
     engine.set_objective(MeanLosses(entropy, torch.ones(1, len(start), device=start.device)))
     facts = {"epochs": options.epochs, "on_epoch": on_epoch, "rate_setting": "heads.learning_rate"}
-    [done], _ = train(engine, [TrainingLog()], valid=valid, metric=metric, **facts)
+    [log], _ = train(engine, [TrainingLog()], valid=valid, metric=metric, **facts)
     log_odds = engine.predict(valid)[0].cpu().numpy().astype(np.float64)
     arrays = {name: engine.state()[name][0].cpu().numpy().copy() for name in RiskHeads.LEARNED}
     members = calibrate_all(ensemble.out_of_fold, train_split.outcomes)
@@ -93,7 +96,7 @@ def fit_heads(
     first = _compose(members, calibrate_all(_apply(members, log_odds), expected, prior_events=TO_MEMBERS))
     last = _compose(first, calibrate_all(_apply(first, log_odds), valid.outcomes, prior_events=TO_OUTCOMES))
     state = {f"heads.{name}": array for name, array in arrays.items()} | {"calibration": last}
-    return LearnedHeads(state, _cross_fitted_risks(first, log_odds, valid), done.history[-1].validation)
+    return LearnedHeads(state, _cross_fitted_risks(first, log_odds, valid), log.history[-1].validation)
 
 
 def _cross_fitted_risks(first: np.ndarray, log_odds: np.ndarray, valid: Split) -> np.ndarray:
@@ -118,4 +121,5 @@ def _compose(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _risks(log_odds: np.ndarray) -> np.ndarray:
+    """Return expit(log_odds)."""
     return 0.5 + 0.5 * np.tanh(log_odds.astype(np.float64) / 2)

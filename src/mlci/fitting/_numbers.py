@@ -29,6 +29,7 @@ class Numbers:
 
     @property
     def by_kind(self) -> dict[str, str]:
+        """The kind of each outcome, by name."""
         return dict(zip(self.names, self.kinds))
 
     def take(self, rows: np.ndarray) -> "Numbers":
@@ -44,7 +45,7 @@ class Numbers:
                 raise InputError(f"{name}: fewer than {LEAST} numbers are known, or all are the same; leave it out.")
             kind = kinds.get(name) or ("poisson" if known.min() >= 0 else "gaussian")
             if kind not in NUMERIC:
-                raise InputError(f"{name}: {kind!r} is no kind of number; allowed are {', '.join(NUMERIC)}.")
+                raise InputError(f"{name}: {kind!r} is not a kind of number; allowed are {', '.join(NUMERIC)}.")
             if kind == "poisson" and known.min() < 0:
                 raise InputError(f"{name}: some numbers are negative; the kind poisson is for numbers from 0.")
             found.append(kind)

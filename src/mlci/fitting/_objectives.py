@@ -116,6 +116,8 @@ def gram_alignment(
     shrink = torch.where(size > least, values / size.square(), 0)
 
     def backward(gradient: Tensor) -> Tensor:
+        # The gradient of l'Kl / (|HKH| l'l) by K is ll' / (|HKH| l'l) - value HKH / |HKH|²; K_ij depends on the
+        # score i through K'(s_i - s_j), once as row and once as column.
         by_gram = torch.addcmul((profiles * (gradient * scale)) @ profiles.T, gradient @ shrink, centred, value=-1)
         return 2 * mask * ((by_gram * slope) @ mask)
 

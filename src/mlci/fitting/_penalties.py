@@ -17,8 +17,8 @@ from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._events import Clock
 from mlci.fitting._ridge import Prior, Regressions
 
-SPREAD = 4.0**-3  # the first variance to try
-STEP, MOST = 4.0, 6  # factor between successive variances, and how many are tried at most
+FIRST = 4.0**-3  # the first variance to try
+STEP, MOST = 4.0, 6  # factor between successive variances, and how many are tried at most in either direction
 ROUNDS = 8  # the usual number of attempts, for progress reports
 SHARES = ((0.2, 0.05), (0.85, 0.97))  # of the variance in common to all outcomes, tried after one half
 CHOSEN_ON = 40_000  # size of the sample: the best variance does not depend on the number of admissions
@@ -74,10 +74,10 @@ def choose_prior(
     if options.common is not None and options.own is not None:
         attempt(options.common, options.own)
         return tried, weights
-    attempt(SPREAD / 2, SPREAD / 2)
-    wider = [SPREAD / 2 * STEP**power for power in range(1, MOST)]
+    attempt(FIRST / 2, FIRST / 2)
+    wider = [FIRST / 2 * STEP**power for power in range(1, MOST)]
     if not improve(zip(wider, wider)):
-        narrower = [SPREAD / 2 / STEP**power for power in range(1, MOST)]
+        narrower = [FIRST / 2 / STEP**power for power in range(1, MOST)]
         improve(zip(narrower, narrower))
     spread = _best(tried).common + _best(tried).own
     if regressions.outcomes.shape[1] > 1:

@@ -74,16 +74,16 @@ class Dropout(nn.Dropout):
             return input
         return input * self.mask(torch.empty_like(input))
 
-    def mask(self, room: Tensor) -> Tensor:
-        """Return `room`, filled with the random factors that an input of its shape is multiplied by in training."""
-        return dropout_mask(room, self.p, self.generator)
+    def mask(self, out: Tensor) -> Tensor:
+        """Return `out`, filled with the random factors that an input of its shape is multiplied by in training."""
+        return dropout_mask(out, self.p, self.generator)
 
 
-def dropout_mask(room: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:
-    """Return `room`, filled with a dropout mask: 0 for a random share of the entries, 1 / (1 - share) for the others.
+def dropout_mask(out: Tensor, share: float, generator: torch.Generator | None = None) -> Tensor:
+    """Return `out`, filled with a dropout mask: 0 for a random share of the entries, 1 / (1 - share) for the others.
 
     Args:
-        room: the tensor to fill.
+        out: the tensor to fill.
         share: the probability of 0.
         generator: a random generator; without it, torch's global one.
 
@@ -92,11 +92,11 @@ def dropout_mask(room: Tensor, share: float, generator: torch.Generator | None =
 
     On the CPU 16 random bits are drawn per entry, which takes a sixth of the time of torch's `bernoulli_`.
     """
-    if room.is_cuda:
-        return room.bernoulli_(1 - share, generator=generator).div_(1 - share)
-    drawn = torch.empty(-(-room.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    kept = drawn.numpy().view(np.uint16)[: room.numel()] >= round(share * 2**16)
-    return room.copy_(torch.from_numpy(kept).view_as(room)).div_(1 - share)
+    if out.is_cuda:
+        return out.bernoulli_(1 - share, generator=generator).div_(1 - share)
+    drawn = torch.empty(-(-out.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
+    kept = drawn.numpy().view(np.uint16)[: out.numel()] >= round(share * 2**16)
+    return out.copy_(torch.from_numpy(kept).view_as(out)).div_(1 - share)
 
 
 class DeepSets(Encoder):

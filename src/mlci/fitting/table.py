@@ -147,7 +147,7 @@ def fit(
         valid: the validation split. Nothing is learned from it; the fit returns its scores by the regressions of the
             folds.
         config: settings of the recipe.
-        seed: seed of the folds, the only random choice (and of the codes dropped from copies, with `config.copies`).
+        seed: seed of the folds and, with `config.copies`, of the codes left out of copies.
         parents: for each token, the next shorter prefix of the same code that is a token; 0 for none. With parents the
             solver converges faster to the same weights. `config.copies` needs them.
         checkpoint: a file from which an interrupted fit continues.

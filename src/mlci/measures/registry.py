@@ -1,9 +1,9 @@
 """The registry of metrics: for each its names, unit, direction, function, resampler and interval.
 
 Of a `Pair` (a score and an outcome), `Metric.value` computes the figure, `Metric.resampler` its values on resampled
-patients, and `Metric.interval` an interval from both. To add a metric, write its function in a file of this room and
-add one entry here. `mlci evaluate` then computes and prints it; `benchmarked` and `reported` put it into the tables of
-the benchmark and of the report.
+patients, and `Metric.interval` an interval from both. To add a metric, write its function in a module of this
+subpackage and add one entry here. `mlci evaluate` then computes and prints it; `benchmarked` and `reported` put it into
+the tables of the benchmark and of the report.
 """
 
 from collections.abc import Sequence

@@ -199,7 +199,7 @@ def _ranking(
         n1 = drawn.sum(axis=1)
         mixed = (n1 > 0) & (n1 < n)
         reached, rate = np.cumsum(drawn, axis=1), n1 / n
-        grown = drawn * (2 * reached - drawn)
+        grown = drawn * (2 * reached - drawn)  # by how much c² grows at each case's value
         columns: dict[str, np.ndarray] = {}
         for name, (scale, norm, own, later) in scales.items():
             rest = scale[..., -1:] - scale.take(cases.value, axis=-1)
@@ -208,7 +208,7 @@ def _ranking(
         if "nhsic" in figures:
             columns["nhsic"] = columns["dcorr"] ** 2
         if "auroc" in figures:
-            won = _sum(drawn, middle.take(cases.value, axis=1)) - n1 * n1 / 2
+            won = _sum(drawn, middle.take(cases.value, axis=1)) - n1 * n1 / 2  # Mann-Whitney, from mid-ranks
             columns["auroc"] = _ratio(won, n1 * (n - n1))
         if "average_precision" in figures:
             caught = n1[:, None] - reached + drawn  # from the highest score down to that of each case
@@ -228,6 +228,7 @@ def _beyond(gaps: np.ndarray, below: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _sum(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the sums of products along rows; `second` may be one row for all."""
     return np.einsum("ij,...j->i", first, second) if second.ndim == 1 else np.einsum("ij,ij->i", first, second)
 
 
@@ -247,6 +248,7 @@ def _nhsic(sorted_score: _SortedScore, weight: np.ndarray, kernel: str, sigma: f
 
 
 def _ratio(forms: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return forms / scale, clipped to [0, 1]; 0 where the scale is not positive."""
     return np.clip(np.divide(forms, scale, out=np.zeros_like(forms), where=scale > 0), 0, 1)
 
 
