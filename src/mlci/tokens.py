@@ -190,13 +190,22 @@ class Vocabulary:
         return seen
 
     @cached_property
-    def _ids(self) -> tuple[dict[tuple[int, str], int], int | None]:
-        """The id of each token, and the ICD version if all tokens share one."""
+    def _ids(self) -> dict[tuple[int, str], int]:
+        """The id of each (ICD version, token)."""
+        return {key: number for number, key in enumerate(zip(self.versions, self.tokens), start=len(SPECIAL))}
+
+    @cached_property
+    def _only_version(self) -> int | None:
+        """The ICD version of all tokens, or None if they have several; 0 means unknown."""
         versions = set(self.versions)
         if self.number_of_codes:
             versions = {version for version, text in zip(self.versions, self.tokens) if not text.startswith(MANY)}
-        only = versions.pop() if len(versions) == 1 else None
-        return {key: number for number, key in enumerate(zip(self.versions, self.tokens), start=len(SPECIAL))}, only
+        return versions.pop() if len(versions) == 1 else None
+
+    def _read_as(self, version: int) -> int:
+        """Return the ICD version under which codes of a version (0: unknown) are looked up."""
+        only = self._only_version
+        return only if only is not None and 0 in (only, version) else version
 
     def encode(self, admissions: Admissions) -> Tokens:
         """Return the token ids of each admission's first `max_codes` codes, in recorded order; duplicates stay.
@@ -212,9 +221,9 @@ class Vocabulary:
         [2, 1, 2]
         """
         admissions = without(admissions, self.ignored)
-        (ids, only), found, marked = self._ids, [], []
+        ids, found, marked = self._ids, [], []
         for value, version in zip(admissions.values, admissions.versions.tolist()):
-            version = only if only is not None and 0 in (only, version) else version
+            version = self._read_as(version)
             texts = dict.fromkeys(value[:depth] for depth in sorted(self.depths))  # a short code is one token, once
             found.append([ids[version, text] for text in texts if (version, text) in ids] or [UNK])
             if self.primary:
@@ -248,7 +257,7 @@ class Vocabulary:
         >>> Vocabulary(("I50",), (10,)).number_tokens(np.array([3]))
         array([0], dtype=int32)
         """
-        ids = [PAD, *(self._ids[0].get((0, _many(least)), PAD) for least in NUMBERS.tolist())]
+        ids = [PAD, *(self._ids.get((0, _many(least)), PAD) for least in NUMBERS.tolist())]
         return np.array(ids, dtype=np.int32)[np.searchsorted(NUMBERS, many, side="right")]
 
     def leaves(self, admissions: Admissions, *, mark: str = "") -> np.ndarray:
@@ -278,11 +287,11 @@ class Vocabulary:
 
         if len(admissions.values) <= FEW:
             return self._look_up_few(admissions, mark)
-        text, only = pa.array(admissions.values, pa.string()), self._ids[1]
+        text = pa.array(admissions.values, pa.string())
         found = np.full(len(text), UNK, dtype=np.int32)
         for version in np.unique(admissions.versions).tolist():
             rows = np.flatnonzero(admissions.versions == version)
-            texts, ids = self._texts(only if only is not None and 0 in (only, version) else version)
+            texts, ids = self._texts(self._read_as(version))
             own = text if len(rows) == len(text) else text.take(pa.array(rows))
             for depth in sorted(self.depths):
                 prefixes = pc.utf8_slice_codeunits(own, 0, depth)
@@ -294,10 +303,10 @@ class Vocabulary:
 
     def _look_up_few(self, admissions: Admissions, mark: str) -> np.ndarray:
         """Do what `_look_up` does, code by code: faster for a few codes."""
-        (ids, only), depths = self._ids, sorted(self.depths, reverse=True)
+        ids, depths = self._ids, sorted(self.depths, reverse=True)
         found = np.full(len(admissions.values), UNK, dtype=np.int32)
         for place, (value, version) in enumerate(zip(admissions.values, admissions.versions.tolist())):
-            version = only if only is not None and 0 in (only, version) else version
+            version = self._read_as(version)
             keys = ((version, mark + value[:depth]) for depth in depths)
             found[place] = next((ids[key] for key in keys if key in ids), UNK)
         found[_ignored(admissions, self.ignored)] = PAD
@@ -309,7 +318,7 @@ class Vocabulary:
         >>> Vocabulary(("I50",), (10,)).has(10, "I50")
         True
         """
-        return (version, text) in self._ids[0]
+        return (version, text) in self._ids
 
     def deepest(self, admissions: Admissions) -> Tokens:
         """Return what `encode` does, but with the deepest known token of each code alone; marked tokens stay.
@@ -338,7 +347,7 @@ class Vocabulary:
 
         A token stands in the column of the least depth that gives it, so a short code has one token, not several.
         """
-        ids, depths = self._ids[0], sorted(self.depths)
+        ids, depths = self._ids, sorted(self.depths)
         found = np.zeros((len(self), len(depths)), dtype=np.int32)
         names = [(0, ""), (0, ""), *ids]
         long = np.array([len(text) - text.startswith(PRINCIPAL) for _, text in names])

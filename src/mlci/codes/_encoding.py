@@ -81,12 +81,13 @@ class AdmissionsEncoder:
         column = self._plain(table[name], name)
         if _is_text(column.type):
             cells = column.cast(pa.string())
+            # One match finds both: titles behind codes, and letters of certainty.
             if pc.any(pc.match_substring_regex(cells, rf"(?:{TITLED})|(?:{APART})")).as_py():
                 cells = _without_titles(cells)
                 cells = cells if self.version == 9 else pc.replace_substring_regex(cells, APART, JOINED)
             lists = pc.split_pattern_regex(cells, SEPARATORS)
             codes = lists.flatten().dictionary_encode()
-            # A letter without a code is no code.
+            # A letter of certainty without a code is left out.
             values = pc.if_else(pc.match_substring_regex(codes.dictionary, BARE), "", codes.dictionary)
         else:
             lists = _as_lists(column)
