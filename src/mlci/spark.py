@@ -203,7 +203,7 @@ def indices(
     assert sums is not None
     n, *totals = (int(value or 0) for value in sums)
     if not n and split and not found.isEmpty():
-        raise InputError(f"{WHERE}: no admission has the split train; CCI+ECI needs some.")
+        raise InputError(f"{WHERE}: no admission has the split train, which CCI+ECI needs.")
     combined = Combined.from_sums(n, np.array(totals[:2]), np.array(totals[2:]), pair, hierarchy)
     parts = [
         (column - F.lit(mean)) / F.lit(deviation) if deviation else F.lit(0.0)
