@@ -58,15 +58,11 @@ class Fit:
     weights: dict[str, float]  # how much each outcome counted; 0 for one that was left out
     record: RecipeRecord
     seconds: float = field(compare=False)
-    out_of_fold: np.ndarray | None = field(
-        default=None, compare=False
-    )  # training scores as if the outcomes were not seen
-    valid_by_fold: np.ndarray | None = field(
-        default=None, compare=False
-    )  # validation scores by the parts behind `out_of_fold`
+    out_of_fold: np.ndarray | None = field(default=None, compare=False)  # scores of the training admissions
+    valid_by_fold: np.ndarray | None = field(default=None, compare=False)  # validation scores by each fold's model
     log_odds: np.ndarray | None = field(default=None, compare=False)  # out-of-fold training log-odds of each outcome
     valid_risks: np.ndarray | None = field(default=None, compare=False)  # of risk heads not calibrated on the admission
-    bandwidth: float | None = None  # of the kernel by which the score was learned, where it has one
+    bandwidth: float | None = None  # of the kernel in the objective, if it has one
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,8 @@ def _share_below(values: np.ndarray, others: np.ndarray, weight: np.ndarray | No
     """Return the share of the others that lie below each value; ties count half."""
     order, found = None if weight is None else np.argsort(others), np.argsort(values)
     others, values = np.sort(others) if order is None else others[order], values[found]
-    first, last = (
-        np.searchsorted(others, values, side=side) for side in ("left", "right")
-    )  # sorted queries are much faster
+    # Sorted queries are much faster.
+    first, last = (np.searchsorted(others, values, side=side) for side in ("left", "right"))
     below = np.empty(len(values))
     if weight is None:
         below[found] = first + last
@@ -96,10 +95,8 @@ def _placements(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the share of controls below each case and that of cases above each control; ties count half."""
     order = order[(case | control)[order]]
-    values, cases = (
-        score[order],
-        np.cumsum(case[order].astype(float)),
-    )  # floats, so that the division needs no conversion
+    # Counts as floats, so that the division needs no conversion.
+    values, cases = score[order], np.cumsum(case[order].astype(float))
     controls = np.arange(1.0, len(order) + 1) - cases
     ends = np.append(values[1:] != values[:-1], True)  # the end of each run of equal scores
     tied = None if ends.all() else np.cumsum(ends) - ends
