@@ -21,7 +21,7 @@ stage2_epochs = 3
 """
 
 
-def test_models_and_families_take_their_settings(tmp_path):
+def test_settings_apply_to_models_and_families(tmp_path):
     (tmp_path / "changes.toml").write_text(FILE)
     settings = Settings(epochs=2, changes=read_changes(tmp_path / "changes.toml"))
     models = {name: settings.adapt(model) for name, model in baselines.discover().items()}
@@ -36,7 +36,7 @@ def test_models_and_families_take_their_settings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[lstm]\nk = 1", "'lstm' is not a table of a model or a family"),
         ("k = 1", "'k' is not a table"),
@@ -47,11 +47,11 @@ def test_models_and_families_take_their_settings(tmp_path):
         ("[paper", "is not TOML"),
     ],
 )
-def test_wrong_settings_are_reported_before_any_run(tmp_path, text, said):
+def test_wrong_settings_are_reported_before_any_run(tmp_path, text, message):
     (tmp_path / "changes.toml").write_text(text)
     with pytest.raises(InputError) as raised:
         read_changes(tmp_path / "changes.toml")
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_names_cannot_be_changed():

@@ -22,8 +22,8 @@ def cohort(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(cohort):
-    """A valid file: facts and arrays."""
+def valid(cohort):
+    """Return the facts and arrays of a valid file."""
     table = read_cohort(cohort)
     model = asdict(baselines.discover()["charlson"])
     run = {"model": model, "seed": 11, "cost": {"seconds": 1.0}}
@@ -31,13 +31,13 @@ def whole(cohort):
     return {"digest": fingerprint(baselines.parts(table)), "runs": {"a": run}}, arrays
 
 
-def taken(folder, cohort, facts, arrays):
+def write_and_import(folder, cohort, facts, arrays):
     np.savez_compressed(folder / "x.npz", facts=np.array(json.dumps(facts)), **arrays)
     return import_runs(folder / "x.npz", cohort, folder / "deep" / "er" / "runs")
 
 
-def test_a_valid_file_is_imported(tmp_path, cohort, whole):
-    (run,) = taken(tmp_path, cohort, *whole)
+def test_a_valid_file_is_imported(tmp_path, cohort, valid):
+    (run,) = write_and_import(tmp_path, cohort, *valid)
     assert (run.folder / "DONE").exists()
 
 
@@ -56,16 +56,16 @@ def test_a_valid_file_is_imported(tmp_path, cohort, whole):
         {"cost": {"seconds": 1.0, "peak": float("nan")}},
     ],
 )
-def test_a_forged_run_writes_nothing(change, tmp_path, cohort, whole):
-    facts, arrays = whole
+def test_a_forged_run_writes_nothing(change, tmp_path, cohort, valid):
+    facts, arrays = valid
     forged = {**facts, "runs": {"a": {**facts["runs"]["a"], **change}}}
     with pytest.raises(InputError, match=r"x\.npz: "):
-        taken(tmp_path, cohort, forged, arrays)
+        write_and_import(tmp_path, cohort, forged, arrays)
     assert os.listdir(tmp_path) == ["x.npz"]
 
 
-def test_damaged_files_and_bombs_are_refused(tmp_path, cohort, whole):
-    facts, arrays = whole
+def test_damaged_files_and_bombs_are_refused(tmp_path, cohort, valid):
+    facts, arrays = valid
     for forged, values in (
         ([], arrays),
         ({**facts, "digest": "0" * 64}, arrays),
@@ -75,7 +75,7 @@ def test_damaged_files_and_bombs_are_refused(tmp_path, cohort, whole):
         (facts, arrays | {"a/test": np.full_like(arrays["a/test"], np.nan)}),
     ):
         with pytest.raises(InputError):
-            taken(tmp_path, cohort, forged, values)
+            write_and_import(tmp_path, cohort, forged, values)
     for content in (b"", b"PK\x03\x04", (tmp_path / "x.npz").read_bytes()[:300]):
         (tmp_path / "x.npz").write_bytes(content)
         with pytest.raises(InputError):

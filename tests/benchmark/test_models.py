@@ -14,7 +14,7 @@ from mlci.fitting import Split
 from mlci.tokens import Tokens, Vocabulary
 
 NAMES = ("mortality", "long_stay")
-# The smallest budget that still goes through every step of a fit.
+# The smallest settings with which a fit still takes every step.
 SMALL = {"epochs": 1, "rounds": 3, "reference": 60, "k": 5, "width": 8, "members": 2, "risk_epochs": 1}
 
 
@@ -24,7 +24,7 @@ def small(model):
 
 
 def draw(n: int, seed: int) -> tuple[list[list[str]], np.ndarray]:
-    """Admissions whose first outcome follows heart failure and sepsis, the second the number of codes."""
+    """Return admissions: the first outcome depends on heart failure and sepsis, the second on the number of codes."""
     random = np.random.default_rng(seed)
     pool = np.array(["I509", "A419", "E119", "I10", "N179", "J449", "K219", "Z9981", "C799", "F329"])
     codes = [list(random.choice(pool, random.integers(1, 6), replace=False)) for _ in range(n)]
@@ -62,26 +62,26 @@ def test_scores_are_finite_one_per_admission_and_in_order(fitted, data):
     assert score.shape == (len(test),)
     assert np.isfinite(score).all()
     assert np.ptp(score) > 0
-    backwards = np.arange(len(test))[::-1]
+    reverse = np.arange(len(test))[::-1]
     codes = [test.admissions.values[test.admissions.indices[a:b]] for a, b in pairwise(test.admissions.offsets)]
-    turned = part([list(codes[row]) for row in backwards], test.outcomes[backwards], data["vocabulary"])
-    np.testing.assert_allclose(model.score(state, turned), score[backwards], rtol=1e-5, atol=1e-6)
+    reversed_test = part([list(codes[row]) for row in reverse], test.outcomes[reverse], data["vocabulary"])
+    np.testing.assert_allclose(model.score(state, reversed_test), score[reverse], rtol=1e-5, atol=1e-6)
 
 
-def test_same_seed_same_score(fitted, data):
+def test_equal_seeds_give_equal_scores(fitted, data):
     model, state = fitted
     again = model.fit(data["train"], data["valid"], seed=7)
     np.testing.assert_array_equal(model.score(again, data["test"]), model.score(state, data["test"]))
 
 
-def test_code_order_is_irrelevant(fitted, data):
+def test_scores_do_not_depend_on_the_order_of_codes(fitted, data):
     model, state = fitted
     random = np.random.default_rng(0)
     codes, outcomes = draw(40, 9)
-    straight = model.score(state, part(codes, outcomes, data["vocabulary"]))
+    expected = model.score(state, part(codes, outcomes, data["vocabulary"]))
     mixed = [list(random.permutation(admission)) for admission in codes]
     shuffled = model.score(state, part(mixed, outcomes, data["vocabulary"]))
-    np.testing.assert_allclose(shuffled, straight, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(shuffled, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_unknown_codes_and_empty_admissions_have_a_score(fitted, data):
@@ -95,7 +95,7 @@ def test_unknown_codes_and_empty_admissions_have_a_score(fitted, data):
 
 
 def test_validation_outcomes_are_used_for_selection_only(fitted, data):
-    """With one outcome (nothing to weigh) and one candidate (nothing to choose) they have no influence but a sign."""
+    """With one outcome (no weights) and one candidate (no choice) they affect only the sign of the score."""
     model, _ = fitted
     if "rounds" in {field.name for field in fields(model)}:
         model = replace(model, rounds=1)
@@ -114,9 +114,9 @@ def test_validation_outcomes_are_used_for_selection_only(fitted, data):
 def test_save_and_load_round_trip(fitted, data, tmp_path):
     model, state = fitted
     baselines.save(tmp_path / "model.safetensors", model, state)
-    same, kept = baselines.load(tmp_path / "model.safetensors")
-    assert same == model
-    np.testing.assert_array_equal(same.score(kept, data["test"]), model.score(state, data["test"]))
+    loaded, loaded_state = baselines.load(tmp_path / "model.safetensors")
+    assert loaded == model
+    np.testing.assert_array_equal(loaded.score(loaded_state, data["test"]), model.score(state, data["test"]))
 
 
 def test_a_foreign_file_is_refused(tmp_path):
@@ -177,16 +177,16 @@ def test_pooling_by_share_equals_copies_of_admissions(data):
 
 def test_an_outcome_of_one_class_is_left_out(data):
     model = baselines.discover()["logistic"]
-    still = {name: replace(data[name], outcomes=data[name].outcomes.copy()) for name in ("train", "valid")}
-    still["train"].outcomes[:, 1] = 0
-    alone = {name: replace(p, outcomes=p.outcomes[:, :1], names=NAMES[:1]) for name, p in still.items()}
-    with_it = model.score(model.fit(still["train"], still["valid"], seed=0), data["test"])
+    constant = {name: replace(data[name], outcomes=data[name].outcomes.copy()) for name in ("train", "valid")}
+    constant["train"].outcomes[:, 1] = 0
+    alone = {name: replace(p, outcomes=p.outcomes[:, :1], names=NAMES[:1]) for name, p in constant.items()}
+    with_it = model.score(model.fit(constant["train"], constant["valid"], seed=0), data["test"])
     without = model.score(model.fit(alone["train"], alone["valid"], seed=0), data["test"])
     np.testing.assert_allclose(with_it, without)
 
 
-def test_factorization_machine_sees_pairs():
-    """Two codes that matter only together: a factorization machine orders these admissions, a linear model cannot."""
+def test_factorization_machine_learns_an_interaction_of_codes():
+    """The outcome depends on whether two codes agree, which no linear model can express."""
     random = np.random.default_rng(0)
     both = random.integers(0, 2, (4000, 2))
     y = (both[:, 0] == both[:, 1]).astype(np.float32)[:, None]

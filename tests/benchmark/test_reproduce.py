@@ -32,7 +32,10 @@ def test_the_demos_run_and_state_their_size(dataset, demos, tmp_path):
     assert row["in_sds"] == pytest.approx((row["mean"] - row["paper"]) / deviation)
     assert set(found.diagnostics["quantity"]) >= {"sigma_1", "J", "J1", "j_v", "rho2_v", "nhsic", "rho2"}
     assert found.diagnostics["paper"].notna().all()
-    assert list(found.diagnostics.query("quantity == 'j_v'")["seed"]) == [11, 101]  # a place is not averaged
+    assert list(found.diagnostics.query("quantity == 'j_v'")["seed"]) == [
+        11,
+        101,
+    ]  # a position is not averaged over seeds
     retention = found.diagnostics.query("quantity == 'gamma'")["paper"].iloc[0]
     thresholds = (tmp_path / "tables" / "table4_thresholds.txt").read_text()
     assert (retention, "2.74%" in thresholds) == {"mimic4": (0.64, True), "mimic3": (0.38, False)}[dataset]
@@ -49,7 +52,7 @@ def test_the_demos_run_and_state_their_size(dataset, demos, tmp_path):
 
 
 @pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
-def test_tables_in_mimics_form_run(dataset, tmp_path):
+def test_synthetic_tables_in_the_form_of_mimic_run(dataset, tmp_path):
     raw = tmp_path / "raw"
     truth = synthetic.read(1_000, seed=3, icd9_share=dataset == "mimic3", as_mimic4=raw).table.sort_by("admission_id")
     reversed_stay = hospitals.reverse_one_stay(raw)
@@ -58,7 +61,7 @@ def test_tables_in_mimics_form_run(dataset, tmp_path):
     found = module.reproduce(dataset, location, tmp_path / "out", models=["charlson", "paper"], settings=settings)
     assert {run.status for run in found.runs} == {"done"}
     assert any(remark.startswith("1 admissions end before they begin") for remark in found.remarks)
-    # The cohort is the hospital's; the stay that ends before it begins is no long one, by the paper's rule.
+    # By the paper's rule, the stay that ends before it begins is not a long stay.
     cohort = module.read_cohort(tmp_path / "out" / "cohort.parquet")
     for name in ("admission_id", "codes", "mortality", "mortality_30d"):
         assert cohort.table[name].to_pylist() == truth[name].to_pylist(), name
@@ -75,10 +78,12 @@ def test_tables_in_mimics_form_run(dataset, tmp_path):
     assert 0 < data.loc["source_icu_share", "ours"] < 1
     assert (tmp_path / "out" / "tables" / "data.tex").exists()
     severity = truth["true_severity"].to_numpy()[cohort.column("split") == "test"]
-    follows = [np.corrcoef(score, severity)[0, 1] for score in tables.test_scores(found.runs, cohort)["paper"].values()]
-    assert len(follows) == 2
-    assert min(follows) > 0.25
-    # Every cell has the paper's beside it; where both have seeds, the difference is told in their deviations.
+    correlations = [
+        np.corrcoef(score, severity)[0, 1] for score in tables.test_scores(found.runs, cohort)["paper"].values()
+    ]
+    assert len(correlations) == 2
+    assert min(correlations) > 0.25
+    # Every cell has the paper's value; if both have several seeds, the difference is also given in SDs.
     assert len(found.scores) == 2 * 2 * 4
     assert found.scores["difference"].notna().all()
     assert found.scores["in_sds"].notna().tolist() == (found.scores["title"] == "Our Model").tolist()
@@ -89,7 +94,7 @@ def test_tables_in_mimics_form_run(dataset, tmp_path):
 def test_the_paper_model_may_be_absent(demos, tmp_path):
     found = module.reproduce("mimic3", demos / "mimic3_demo", tmp_path, models=["charlson"])
     assert len(found.curves) == len(found.diagnostics) == 0
-    # A clinical index has no deviation on either side: the difference stands alone.
+    # A clinical index has no SD over seeds, so there is only the difference.
     assert found.scores["in_sds"].isna().all()
     assert found.scores["difference"].notna().all()
 
@@ -100,14 +105,14 @@ def test_a_folder_of_the_other_dataset_is_refused(demos, tmp_path):
         module.reproduce("mimic4", demos / "mimic4_demo", tmp_path, models=["charlson"])
 
 
-def test_the_papers_own_size_is_recognised():
+def test_the_size_of_the_papers_cohort_is_recognised():
     paper = module.paper_figures("mimic3")
     assert _sizes.remark(paper, paper).startswith("The cohort has the paper's size in every split")
     assert paper["patients_train"] + paper["patients_valid"] + paper["patients_test"] == paper["source_patients"]
     assert paper["source_icu_any"] / paper["source_admissions"] == pytest.approx(paper["source_icu_share"], abs=5e-4)
 
 
-def test_difference_in_deviations():
+def test_differences_are_given_in_standard_deviations():
     ours = pd.DataFrame({"k": ["a", "b", "c"], "mean": [1.0, 2.0, 3.0], "sd": [0.3, np.nan, np.nan]})
     paper = pd.DataFrame({"k": ["a", "b"], "value": [0.5, 1.0], "sd": [0.4, np.nan]})
     both = module.beside(ours, paper, ["k"])
@@ -116,8 +121,8 @@ def test_difference_in_deviations():
     assert both["difference"].isna().tolist() == [False, False, True]
 
 
-def test_command_line(mlci_cli, demos, tmp_path, monkeypatch):
-    drawn = []  # the pictures are those of `mlci benchmark`, whose test draws them
+def test_the_command_prints_the_comparison_and_refuses_other_datasets(mlci_cli, demos, tmp_path, monkeypatch):
+    drawn = []  # the test of `mlci benchmark` draws these pictures
     monkeypatch.setattr("mlci.cli._campaign.draw", lambda folder, *_: drawn.append(folder))
     words = ("reproduce", "mimic4", demos / "mimic4_demo", "-o", tmp_path / "out", "--models", "charlson")
     shown = mlci_cli(*words, "--seeds", "11").stdout

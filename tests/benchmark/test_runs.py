@@ -40,7 +40,7 @@ def done(cohort, tmp_path_factory):
     return folder, run_benchmark(cohort, folder, models=[*FAST, "paper"], settings=settings)
 
 
-def test_a_run_is_a_folder_with_done_last(done, cohort):
+def test_a_run_is_a_folder_with_config_model_scores_metrics_and_done(done, cohort):
     folder, runs = done
     assert [(run.model.name, run.seed) for run in runs] == [
         ("charlson", 0),
@@ -78,7 +78,7 @@ def test_a_run_of_a_recipe_is_an_index(done, cohort, mlci_cli, tmp_path):
     assert "not a whole model file" in mlci_cli("score", folder / "logistic" / "42", cohort, "-o", "x", code=2).stderr
 
 
-def test_metrics_are_those_of_the_definitions(done, cohort):
+def test_metrics_follow_their_definitions(done, cohort):
     from sklearn.metrics import roc_auc_score
 
     folder, _ = done
@@ -92,7 +92,7 @@ def test_metrics_are_those_of_the_definitions(done, cohort):
         assert found["auroc"][name] == pytest.approx(roc_auc_score(y[known], score[known]), rel=1e-9)
 
 
-def test_finished_runs_are_kept_and_unfinished_ones_done_again(cohort, tmp_path):
+def test_finished_runs_are_kept_and_unfinished_runs_repeated(cohort, tmp_path):
     run_benchmark(cohort, tmp_path, models=FAST)
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("scores.parquet")}
     (tmp_path / "logistic" / "42" / "DONE").unlink()
@@ -124,7 +124,7 @@ def test_processes_give_the_same_scores(cohort, done, tmp_path):
         np.testing.assert_allclose(ours.to_numpy(), theirs.to_numpy(), rtol=1e-9)
 
 
-def test_models_and_seeds_that_are_fitted_at_once_give_nearly_the_same_scores(cohort, done, tmp_path, monkeypatch):
+def test_fits_at_once_give_nearly_the_same_scores_as_single_fits(cohort, done, tmp_path, monkeypatch):
     """The code path of a GPU, run on the CPU."""
     monkeypatch.setattr(stacked, "STACKED_DEVICES", ("cpu",))
     seen = []
@@ -135,13 +135,13 @@ def test_models_and_seeds_that_are_fitted_at_once_give_nearly_the_same_scores(co
         settings=Settings(seeds=(11, 101), epochs=1),
         on_change=lambda runs: seen.append([run.status for run in runs]),
     )
-    assert ["done", "running", "running", "left", "left"] in seen  # the seeds of a model at once
+    assert ["done", "running", "running", "left", "left"] in seen  # both seeds of a model at once
     assert seen[-1] == ["done"] * 5
     for seed in ("11", "101"):
         ours, theirs = (
             pq.read_table(root / "paper" / seed / "scores.parquet")["paper"] for root in (tmp_path, done[0])
         )
-        # In single precision Adam makes much of rounding; that the algebra is equal is shown in double precision.
+        # In float32 Adam amplifies rounding errors; tests in float64 show that the algebra is equal.
         assert np.corrcoef(ours, theirs)[0, 1] > 0.995
 
 
@@ -168,7 +168,7 @@ def test_outcomes_of_the_test_split_are_never_read(cohort, tmp_path, name):
     table = whole.table
     for outcome in whole.outcomes:
         hidden = pa.array(
-            [None if gone else value for gone, value in zip(test, table[outcome].to_pylist())], pa.bool_()
+            [None if hide else value for hide, value in zip(test, table[outcome].to_pylist())], pa.bool_()
         )
         table = table.set_column(table.column_names.index(outcome), outcome, hidden)
     scores = []
@@ -193,7 +193,7 @@ def test_the_anchor_must_be_an_outcome(cohort, tmp_path):
 
 
 def paper_frame(dataset: str) -> pd.DataFrame:
-    """The paper's cells in the form of our results: three seeds with exactly its means and SDs."""
+    """Return the paper's cells as results of three seeds with exactly its means and SDs."""
     families = {model.title: baselines.FAMILIES[model.family] for model in baselines.discover().values()}
     rows = []
     for cell in baselines.paper_scores():
@@ -207,7 +207,7 @@ def paper_frame(dataset: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize("dataset", ["mimic3", "mimic4"])
 def test_the_papers_cells_give_the_papers_tables(dataset):
-    """Scaling by columns, mean ± SD and the best and second of a column, as printed."""
+    """Scaling of columns, mean ± SD, and the best and second of a column are as printed."""
     made = {table.name: table for table in tables.tables(paper_frame(dataset))}
     wide = {}
     for name, metric in (("table6_dcorr_all", "dcorr"), ("table7_mi_all", "mi")):
@@ -225,12 +225,10 @@ def test_the_papers_cells_give_the_papers_tables(dataset):
     for name in ("table1_dcorr", "table2_mi"):
         assert sum(len(part.rows) for part in made[name].sections) == 16
 
-    def placed(place: int) -> dict[str, str]:
-        return {
-            outcome: title for title, row in wide["dcorr"].items() for outcome, c in row.items() if c.place == place
-        }
+    def titles_at(rank: int) -> dict[str, str]:
+        return {outcome: title for title, row in wide["dcorr"].items() for outcome, c in row.items() if c.place == rank}
 
-    best, second = placed(1), placed(2)
+    best, second = titles_at(1), titles_at(2)
     assert best["mortality"] == "Set Transformer + Multi-RBF nHSIC"
     assert best["long_stay"] == "Our Model"
     if dataset == "mimic3":
@@ -241,7 +239,7 @@ def test_the_papers_cells_give_the_papers_tables(dataset):
         assert second["long_stay"] == "FusedLogits LR"
 
 
-def test_tables_in_every_form(done, cohort, tmp_path):
+def test_tables_are_written_as_text_markdown_and_latex(done, cohort, tmp_path):
     _, runs = done
     frame = tables.results(runs)
     diagnosed, silent = diagnostics.diagnose(runs, read_cohort(cohort))
@@ -260,7 +258,7 @@ def test_tables_in_every_form(done, cohort, tmp_path):
     [best] = [row[0].text for row in rows.values() if row[0].place == 1]
     assert f"{best}*" in (tmp_path / "tables" / "table1_dcorr.txt").read_text()
     assert "skipped, needs lightgbm" in (tmp_path / "tables" / "table1_dcorr.md").read_text()
-    # Places of a maximum stand seed by seed; what may be averaged has its mean below.
+    # Positions of a maximum are listed by seed; other quantities have a mean below.
     thresholds, alignment = (
         (tmp_path / "tables" / f"{name}.md").read_text() for name in ("table4_thresholds", "table3_rank_one")
     )
@@ -287,7 +285,7 @@ def script(name: str):
     return module
 
 
-def test_the_table_of_the_page(cohort, done):
+def test_the_overview_table_of_the_docs(cohort, done):
     _, runs = done
     page, whole = script("docs/tables.py"), read_cohort(cohort)
     frame = pd.concat([tables.results(runs), page.truth(whole, runs)])
@@ -327,7 +325,7 @@ def test_runs_computed_elsewhere_are_imported(cohort, done, tmp_path):
         benchmark.import_runs(tmp_path / "runs.npz", cohort, tmp_path / "runs")
 
 
-def test_command_line(cohort, mlci_cli, tmp_path, empty_figures):
+def test_the_command_runs_models_and_scores_of_a_file(cohort, mlci_cli, tmp_path, empty_figures):
     test = read_cohort(cohort).split("test")
     own = pa.table({"admission_id": test.column("admission_id"), "score": np.arange(len(test), dtype=float)})
     pq.write_table(own, tmp_path / "own.parquet")
@@ -354,7 +352,7 @@ def test_command_line(cohort, mlci_cli, tmp_path, empty_figures):
     assert f"lacks 5 of {len(test)} test admissions" in mlci_cli(*words, code=2).stderr
 
 
-def test_command_line_errors_and_lists(cohort, mlci_cli, tmp_path):
+def test_the_command_reports_unknown_models_and_lists_the_known(cohort, mlci_cli, tmp_path):
     unknown = mlci_cli("benchmark", cohort, "-o", tmp_path / "out", "--models", "charlsen", code=2).stderr
     assert "'charlsen' is not known" in unknown
     assert "set_transformer_multi_rbf" in unknown

@@ -1,4 +1,4 @@
-"""Two treatments compared: a confounded effect vanishes when the right index adjusts for it."""
+"""Two treatments compared: a confounded effect disappears after adjustment for the right index."""
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ from mlci.judging.balance import LEAST, balance
 
 
 def ward(*, n: int = 4_000, seed: int = 0, effect: float = 0.0, patients: int = 1) -> mlci.Cohort:
-    """A treatment that sicker patients get more often, with this effect on the log-odds of death."""
+    """Return a cohort with a drug that sicker patients get more often, with `effect` on the log-odds of death."""
     rng = np.random.default_rng(seed)
     severity, age = rng.normal(0, 1, n), rng.uniform(20, 90, n)
     drug = rng.random(n) < 1 / (1 + np.exp(0.5 - 0.9 * severity - 0.01 * (age - 55)))
@@ -43,7 +43,7 @@ def test_confounding_is_removed_by_adjustment(found):
         assert odds.loc[("severity", method), "low"] < 1 < odds.loc[("severity", method), "high"]
 
 
-def test_an_effect_that_is_there_is_found():
+def test_a_true_effect_is_found():
     cohort = ward(n=12_000, effect=0.7)
     found = balance(cohort, cohort.column("severity"), treatment="drug", outcome="mortality")
     [row] = found.effects[(found.effects["method"] == "regression")].itertuples()
@@ -55,16 +55,16 @@ def test_weights_balance_the_covariates_of_the_propensity(found):
     table = found.differences.set_index("covariate")
     assert table.loc["severity", "before"] > 0.5
     assert abs(table.loc["severity", "severity"]) < 0.05
-    assert table.loc["severity", "noise"] > 0.5  # and nothing that it does not
+    assert table.loc["severity", "noise"] > 0.5  # weights by `noise` do not balance severity
     assert np.abs(table.loc[["age", "sex: M"], "severity"]).max() < 0.05
     assert list(table.index) == ["severity", "noise", "age", "sex: M"]
 
 
-def test_differences_and_risks_are_those_of_their_definitions(found, cohort):
+def test_differences_and_effects_follow_their_definitions(found, cohort):
     drug, severity = cohort.column("drug").astype(bool), cohort.column("severity")
     pooled = np.sqrt((severity[drug].var() + severity[~drug].var()) / 2)
-    wanted = (severity[drug].mean() - severity[~drug].mean()) / pooled
-    assert found.differences["before"][0] == pytest.approx(wanted)
+    expected = (severity[drug].mean() - severity[~drug].mean()) / pooled
+    assert found.differences["before"][0] == pytest.approx(expected)
     died = cohort.labels("mortality")[:, 0]
     plain = found.effects[found.effects["model"] == "unadjusted"].set_index("measure")
     a, b = died[drug].mean(), died[~drug].mean()
@@ -89,7 +89,7 @@ def test_copies_of_a_patient_do_not_narrow_the_interval(cohort):
     assert (copied["high"] - copied["low"]).to_numpy() == pytest.approx((once["high"] - once["low"]), rel=0.02)
 
 
-def test_equal_weights_change_nothing(cohort):
+def test_equal_weights_have_no_effect_and_other_weights_do(cohort):
     options = {"treatment": "drug", "outcome": "mortality"}
     plain = balance(cohort, cohort.column("severity"), **options)
     weighted = balance(cohort, cohort.column("severity"), weights="weight", **options)

@@ -5,7 +5,7 @@ from mlci.judging.bounds import bounds
 from mlci.measures.discrimination import auroc
 
 
-def test_bounds_are_the_figures_of_filled_outcomes():
+def test_bounds_are_the_figures_with_missing_outcomes_filled_in():
     rng = np.random.default_rng(0)
     score, risk = rng.normal(size=300), rng.random(300)
     y = (rng.random(300) < risk).astype(float)

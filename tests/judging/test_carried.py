@@ -32,7 +32,7 @@ def cohort():
     return Cohort.from_frame(visits, icd_version=10, outcomes={"mortality": "died"}, subject="patient", keep=kept)
 
 
-def test_a_patients_admissions_belong_together_unless_a_cluster_is_named(cohort):
+def test_clusters_are_patients_unless_a_column_is_named(cohort):
     assert design_of(cohort).clusters == 30
     design = design_of(cohort, weights="weight", cluster="ward", strata="region")
     assert (design.clusters, design.degrees) == (10, 8)
@@ -41,9 +41,9 @@ def test_a_patients_admissions_belong_together_unless_a_cluster_is_named(cohort)
 
 def test_the_design_is_described(cohort):
     assert design_words(cohort) == ""
-    said = design_words(cohort, weights="weight", cluster="ward", strata="region")
-    assert said.startswith("weighted by weight: 60 admissions represent 150, effective sample size 50; 10 clusters")
-    assert "patient" not in said
+    text = design_words(cohort, weights="weight", cluster="ward", strata="region")
+    assert text.startswith("weighted by weight: 60 admissions represent 150, effective sample size 50; 10 clusters")
+    assert "patient" not in text
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_column_that_is_not_a_weight_is_named(cohort, name, message):
         design_of(cohort, weights=name)
 
 
-def test_a_weighted_cutoff_is_that_of_repeated_admissions():
+def test_weighted_cutoff_equals_the_cutoff_of_repeated_admissions():
     rng = np.random.default_rng(2)
     score = rng.normal(size=80).round(1)
     outcomes = (rng.random((80, 2)) < 1 / (1 + np.exp(-np.column_stack([score, score - 1])))).astype(float)
@@ -62,12 +62,12 @@ def test_a_weighted_cutoff_is_that_of_repeated_admissions():
     times = rng.integers(0, 4, 80)
     rows, names = np.repeat(np.arange(80), times), ["a", "b"]
     found = cutoff(score, outcomes, names, weights=[1, 2], mass=times.astype(float))
-    wanted = cutoff(score[rows], outcomes[rows], names, weights=[1, 2])
-    assert found.score == wanted.score
-    assert found.certificate == pytest.approx(wanted.certificate)
-    assert found.share == pytest.approx(wanted.share)
+    expected = cutoff(score[rows], outcomes[rows], names, weights=[1, 2])
+    assert found.score == expected.score
+    assert found.certificate == pytest.approx(expected.certificate)
+    assert found.share == pytest.approx(expected.share)
     assert [side.above.rate for side in found.contrasts] == pytest.approx(
-        [side.above.rate for side in wanted.contrasts]
+        [side.above.rate for side in expected.contrasts]
     )
     kept = certify(score, outcomes, names, found.score, weights=[1, 2], mass=times.astype(float))
     assert kept == pytest.approx(certify(score[rows], outcomes[rows], names, found.score, weights=[1, 2]))

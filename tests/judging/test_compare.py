@@ -22,7 +22,7 @@ def found(cohort):
     return compare(cohort, scores, by="hospital", outcome="mortality", overdispersion="none", resamples=100)
 
 
-def test_the_planted_outlier_is_found_and_no_other(found):
+def test_only_the_planted_outlier_is_found(found):
     table = found.of("severity").set_index("group")
     assert table["verdict"].to_dict() == {
         **dict.fromkeys("ACEF", "as expected"),
@@ -30,12 +30,12 @@ def test_the_planted_outlier_is_found_and_no_other(found):
         "D": TOO_FEW,
     }
     assert table.loc["B", "ratio"] > 1.3
-    # Age knows nothing of whom hospitals admit: C, whose patients are sicker, is blamed.
+    # Age does not measure severity: C, whose patients are sicker, is flagged by mistake.
     assert found.of("age").set_index("group").loc["C", "verdict"] == "high"
     assert found.changes.to_dict("records")[0]["other_verdict"] >= 1
 
 
-def test_counts_ratios_and_rates_are_what_they_say(found, cohort):
+def test_counts_ratios_and_rates_follow_their_definitions(found, cohort):
     table = found.of("severity").set_index("group")
     died, name = cohort.labels("mortality")[:, 0], cohort.column("hospital")
     assert table["n"].to_dict() == HOSPITAL_SIZES
@@ -61,7 +61,7 @@ def test_fewer_than_ten_expected_events_are_shown_and_never_ranked(found):
 
 
 def test_suppression_hides_everything_that_reveals_a_small_count(cohort):
-    """The rule of the report: ten admissions with the outcome and ten without."""
+    """As in the report, a group needs ten admissions with the outcome and ten without."""
     names = cohort.column("hospital").astype(object)
     names[names == "D"] = np.where(np.arange((names == "D").sum()) < 7, "G", "D")
     part = _with(cohort, "hospital", names)
@@ -74,11 +74,11 @@ def test_suppression_hides_everything_that_reveals_a_small_count(cohort):
         assert shown.loc[group, "verdict"] == HIDDEN
     assert np.isnan(shown.loc["G", "n"])
     assert shown.loc["D", "n"] == 53
-    # The two have fewer than ten deaths together, which the sum of all would tell: a third is hidden with them.
+    # D and G have fewer than ten deaths together, which the total would reveal: a third group is hidden too.
     assert (shown["verdict"] == HIDDEN).sum() == 3
     assert sorted(shown["rank"].dropna()) == [1, 2, 3, 4]
     assert HIDDEN in repr(found.suppressed())
-    # One hidden count alone could be told from the sum of all: another is hidden with it.
+    # The total would reveal a single hidden count: another group is hidden too.
     alone = compare(cohort, cohort.column("severity"), by="hospital", outcome="mortality", resamples=0).suppressed()
     assert (alone.table["verdict"] == HIDDEN).sum() == 2
 
@@ -88,50 +88,63 @@ def test_ranks_and_their_intervals(found):
     assert table.loc["B", ["rank", "rank_low", "rank_high"]].tolist() == [5, 5, 5]
     assert (table["rank_low"] <= table["rank"]).all()
     assert (table["rank"] <= table["rank_high"]).all()
-    assert (table["rank_high"] - table["rank_low"]).drop("B").min() >= 1  # nobody else's rank is certain
+    assert (table["rank_high"] - table["rank_low"]).drop("B").min() >= 1  # no other rank is certain
 
 
 def test_a_resample_by_influence_agrees_with_a_refit():
-    """Expected counts of resampled patients by sums, against models refitted to each resample."""
+    """Compare ratios computed from influences with models refitted to each resample."""
     cohort = six_hospitals(patients=3)
     ground = module._prepare(cohort, "hospital", "mortality", None)
     model = design(cohort.column("severity")[ground.rows])
     fit = cross_fit(model, ground.outcome, ground.weight, ground.starts)
-    drawn = {}
+    saved = {}
 
-    def once(statistics, patients, *, resamples):
-        rng, many = np.random.default_rng(5), 1 + max(patients)
-        drawn["counts"] = np.array([np.bincount(rng.integers(0, many, many), minlength=many) for _ in range(resamples)])
-        return [statistics[0](lambda rows: drawn["counts"][:, patients[rows]].astype(float))]
+    def bootstrap(statistics, patients, *, resamples):
+        rng, n = np.random.default_rng(5), 1 + max(patients)
+        saved["counts"] = np.array([np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(resamples)])
+        return [statistics[0](lambda rows: saved["counts"][:, patients[rows]].astype(float))]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.resample, "bootstrap", once)
+        patch.setattr(module.resample, "bootstrap", bootstrap)
         ratios = module._resampled(ground, {"": fit}, 3)[""]
 
-    def still(weight: np.ndarray) -> np.ndarray:
+    def expected_without_refit(weight: np.ndarray) -> np.ndarray:
         return ground.sums(weight * fit.risk)
 
-    for counts, found in zip(drawn["counts"], ratios):
+    for counts, found in zip(saved["counts"], ratios):
         weight = counts[np.unique(ground.patient, return_inverse=True)[1]].astype(float)
-        anew = cross_fit(model, ground.outcome, weight, ground.starts)
-        observed, expected = (ground.sums(weight * values) for values in (ground.outcome, anew.risk))
+        refit = cross_fit(model, ground.outcome, weight, ground.starts)
+        observed, expected = (ground.sums(weight * values) for values in (ground.outcome, refit.risk))
         assert found == pytest.approx(observed / expected, rel=0.03)
-        # Nearer by far than with the recalibration left as it was.
-        carried, left = (np.abs(np.log(guess * expected / observed)) for guess in (found, observed / still(weight)))
-        assert carried.mean() < left.mean() / 3
+        # Far closer than with the original model.
+        by_influence, original = (
+            np.abs(np.log(guess * expected / observed)) for guess in (found, observed / expected_without_refit(weight))
+        )
+        assert by_influence.mean() < original.mean() / 3
 
 
-def test_patients_come_and_go_with_all_their_admissions():
-    """Copies of an admission are clustered: they do not narrow the interval as new patients would."""
-    ratios = []
+def test_clustering_hardly_changes_intervals_of_independent_admissions():
+    """If the outcomes of a patient's admissions are independent, four admissions count as much as four patients."""
+    widths = []
     for patients in (1, 4):
         cohort = six_hospitals(patients=patients)
         table = compare(cohort, cohort.column("severity"), by="hospital", outcome="mortality", resamples=300).table
-        ratios.append((table["resampled_high"] - table["resampled_low"]).to_numpy())
-    assert ratios[1] == pytest.approx(ratios[0], rel=0.4)  # independent outcomes: a patient's four admissions are four
+        widths.append((table["resampled_high"] - table["resampled_low"]).to_numpy())
+    assert widths[1] == pytest.approx(widths[0], rel=0.4)
 
 
-def test_equal_weights_change_nothing_and_others_count(cohort):
+def test_copies_of_admissions_do_not_narrow_intervals(cohort):
+    """Patients are resampled with all their admissions; independent copies would narrow intervals to 71 %."""
+    table = cohort.table.take([*range(len(cohort))] * 2).drop_columns("admission_id")
+    table = table.append_column("admission_id", [np.arange(len(table))])
+    widths = []
+    for data in (cohort, mlci.Cohort(table, cohort.source, cohort.outcomes)):
+        found = compare(data, data.column("severity"), by="hospital", outcome="mortality", resamples=300).table
+        widths.append((found["resampled_high"] - found["resampled_low"]).to_numpy())
+    assert widths[1] == pytest.approx(widths[0], rel=0.2)
+
+
+def test_equal_weights_have_no_effect_and_other_weights_do(cohort):
     severity = cohort.column("severity")
     options = {"by": "hospital", "outcome": "mortality", "resamples": 0}
     plain = compare(cohort, severity, **options)
@@ -152,11 +165,11 @@ def _with(cohort: mlci.Cohort, name: str, values) -> mlci.Cohort:
     return mlci.Cohort(table, cohort.source, cohort.outcomes)
 
 
-def test_age_on_request(cohort):
+def test_the_model_can_adjust_for_a_column(cohort):
     score = np.zeros(len(cohort))
-    with_it = compare(cohort, score, by="hospital", outcome="mortality", adjust=["severity"], resamples=0)
+    adjusted = compare(cohort, score, by="hospital", outcome="mortality", adjust=["severity"], resamples=0)
     without = compare(cohort, score, by="hospital", outcome="mortality", resamples=0)
-    assert with_it.models["auroc"][0] > 0.7 > without.models["auroc"][0]
+    assert adjusted.models["auroc"][0] > 0.7 > without.models["auroc"][0]
 
 
 def test_unknown_values_are_left_out_and_counted(cohort):
@@ -193,7 +206,7 @@ def test_weights_that_are_all_zero_are_refused(cohort):
 
 
 def test_a_group_without_a_reference_is_refused(cohort):
-    """Nearly all deaths are in one hospital, so the others cannot tell what to expect of it."""
+    """Nearly all deaths are in one hospital, so the others have too few to model its risks."""
     died, name = cohort.labels("mortality")[:, 0].astype(bool), cohort.column("hospital")
     kept = np.isin(name, ["A", "D"]) & ((name == "A") | (np.cumsum(died & (name == "D")) <= 3))
     part = cohort.where(kept)
@@ -213,18 +226,20 @@ def test_notebook_display(found):
 
 @pytest.mark.slow
 def test_planted_outliers_are_found_and_a_better_index_flags_fewer_others():
-    """Forty synthetic hospitals of known quality, four of them worse, four better; four record too much."""
+    """Of forty synthetic hospitals, four are worse, four are better, and four record more codes than others."""
     cohort = mlci.build_cohort("synthetic", 60_000, seed=2, hospitals=40)
     scores = {"Charlson": mlci.charlson(cohort).iloc[:, -1].to_numpy(float), "severity": cohort.column("true_severity")}
     truth = dict(zip(cohort.column("hospital"), cohort.column("true_quality")))
     found = compare(cohort, scores, by="hospital", outcome="icu_transfer", overdispersion="none", resamples=0)
-    right = {name: {1: "high", -1: "low", 0: "as expected"}[int(np.sign(effect))] for name, effect in truth.items()}
+    true_verdicts = {
+        name: {1: "high", -1: "low", 0: "as expected"}[int(np.sign(effect))] for name, effect in truth.items()
+    }
     verdicts = {model: dict(zip(part["group"], part["verdict"])) for model, part in found.table.groupby("model")}
     planted = [name for name, effect in truth.items() if effect]
     alike = [name for name, effect in truth.items() if not effect]
-    assert sum(verdicts["severity"][name] == right[name] for name in planted) >= 7
-    wrong = {model: sum(seen[name] != "as expected" for name in alike) for model, seen in verdicts.items()}
-    assert wrong["severity"] <= 2 < wrong["Charlson"] / 3
+    assert sum(verdicts["severity"][name] == true_verdicts[name] for name in planted) >= 7
+    flagged = {model: sum(by_name[name] != "as expected" for name in alike) for model, by_name in verdicts.items()}
+    assert flagged["severity"] <= 2 < flagged["Charlson"] / 3
     coding = dict(zip(cohort.column("hospital"), cohort.column("true_coding")))
     many = set(found.coding.loc[found.coding["verdict"] == "many", "group"])
     assert many == {name for name, habit in coding.items() if habit == 1.4}

@@ -9,7 +9,7 @@ from mlci.judging._crossfit import LogisticModel, cross_fit, design
 
 
 def hospitals(sizes, seed=0):
-    """Score, age, outcome and where each group begins."""
+    """Return score, age, outcome and the first row of each group."""
     rng = np.random.default_rng(seed)
     n = sum(sizes)
     score, age = rng.gamma(2, 1, n), rng.uniform(20, 90, n)
@@ -23,14 +23,14 @@ def test_a_groups_own_events_do_not_change_its_expected_count(sizes):
     size = sizes[0]
     model = design(score)
     other = y.copy()
-    other[:size] = 1 - y[:size]  # nearly everyone dies in the first hospital
+    other[:size] = 1 - y[:size]  # outcomes of the first group are reversed
     before, after = (cross_fit(model, labels, np.ones(len(y)), starts).risk for labels in (y, other))
     assert after[:size] == pytest.approx(before[:size], rel=1e-2)
     assert after[:size].sum() == pytest.approx(before[:size].sum(), rel=2e-3)
-    assert after[size:].mean() > 1.2 * before[size:].mean()  # what is expected of the others does change
+    assert after[size:].mean() > 1.2 * before[size:].mean()  # expected risks of the other groups do change
 
 
-def test_a_step_is_as_good_as_a_fit(monkeypatch):
+def test_a_newton_step_agrees_with_a_refit(monkeypatch):
     score, age, y, starts = hospitals([80, 120, 100] * 10)
     model = design(score, [("age", age)])
     step = cross_fit(model, y, np.ones(len(y)), starts)
@@ -41,7 +41,7 @@ def test_a_step_is_as_good_as_a_fit(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_model_is_statsmodels_logistic_regression_of_the_other_groups():
+def test_risks_equal_a_statsmodels_fit_to_the_other_groups():
     import statsmodels.api as sm
 
     score, age, y, starts = hospitals([400, 900, 500])
@@ -54,10 +54,10 @@ def test_the_model_is_statsmodels_logistic_regression_of_the_other_groups():
     assert found[:400] == pytest.approx(fit.predict(columns[:400]), rel=1e-5)
 
 
-def test_the_line_bends_where_the_score_does(monkeypatch):
+def test_the_model_follows_a_nonlinear_score(monkeypatch):
     rng = np.random.default_rng(2)
     score = rng.uniform(-3, 3, 20_000)
-    risk = 0.05 + 0.4 / (1 + np.exp(-3 * score))  # with a ceiling, which no straight logistic line follows
+    risk = 0.05 + 0.4 / (1 + np.exp(-3 * score))  # with a ceiling, which a linear logistic model cannot follow
     y = (rng.random(len(score)) < risk).astype(float)
     starts, weight = np.array([0, 7000, 15000]), np.ones(len(y))
     bent = cross_fit(design(score), y, weight, starts).risk
@@ -66,13 +66,13 @@ def test_the_line_bends_where_the_score_does(monkeypatch):
     assert np.abs(bent - risk).mean() < 0.02 < np.abs(straight - risk).mean() / 2
 
 
-def test_a_constant_score_expects_the_others_rate_of_everyone():
+def test_a_constant_score_gives_the_rate_of_the_other_groups():
     _, _, y, starts = hospitals([500, 500, 500])
     risk = cross_fit(design(np.full(1500, 3.0)), y, np.ones(1500), starts).risk
     assert risk[:500] == pytest.approx(y[500:].mean(), abs=1e-4)
 
 
-def test_categories_missing_numbers_and_odd_columns():
+def test_categories_and_missing_values_are_coded_and_invalid_columns_refused():
     model = design(np.arange(6.0), [("sex", np.array(["F", "M", None, "F", "M", "F"], dtype=object))])
     assert len(np.unique(model.columns[:, -2:], axis=0)) == 3  # unknown is neither
     model = design(np.arange(6.0), [("age", np.array([50, 60, np.nan, 70, 80, 90]))])

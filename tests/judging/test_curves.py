@@ -24,14 +24,14 @@ def draw(n: int = 3_000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(st.integers(0, 400), st.integers(1, 400))
-def test_wilson_is_scipys(positives, n):
+def test_wilson_intervals_equal_scipy(positives, n):
     positives = min(positives, n)
     low, high = wilson(positives, n)
     expected = binomtest(positives, n).proportion_ci(method="wilson")
     assert (low, high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
-def test_isotonic_is_scikit_learns_and_survives_json():
+def test_isotonic_curves_equal_scikit_learn_and_survive_json():
     score, outcome = draw()
     known = ~np.isnan(outcome)
     grid = np.linspace(-6, 6, 1_001)
@@ -48,7 +48,7 @@ def test_isotonic_is_scikit_learns_and_survives_json():
 
 
 @given(arrays(float, st.integers(1, 200), elements=st.integers(0, 9)), st.integers(1, 70), st.randoms())
-def test_bins_share_out_the_admissions_whatever_the_ties(score, bins, random):
+def test_bins_hold_each_admission_once_even_with_ties(score, bins, random):
     outcome = np.array([float(random.random() < 0.3) for _ in score])
     rates = curves.binned(score, outcome, bins=bins)
     assert rates.n.sum() == len(score)
@@ -71,7 +71,7 @@ def test_bins_agree_with_pandas():
     np.testing.assert_allclose(rates.risk, peer["outcome"], atol=0.03)
 
 
-def test_delta_reads_the_stated_places_of_the_grid():
+def test_delta_is_the_rise_between_two_points_of_the_grid():
     score = np.linspace(0, 1, 2_001)
     straight = curves.Isotonic(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
     assert curves.delta(straight, score) == pytest.approx(180 / 199)
@@ -82,13 +82,13 @@ def test_delta_reads_the_stated_places_of_the_grid():
 
 def test_trends_over_seeds():
     score, outcome = draw()
-    one, unknown = np.zeros(len(score)), np.full(len(score), np.nan)
-    outcomes = np.column_stack([outcome, one, unknown])
+    never, unknown = np.zeros(len(score)), np.full(len(score), np.nan)
+    outcomes = np.column_stack([outcome, never, unknown])
     scores = [score, score + np.random.default_rng(2).normal(0, 0.5, len(score))]
-    first, flat = curves.trends(scores, outcomes, ["a", "b", "c"])  # nothing is known of c
-    assert first.sd == pytest.approx(np.std(first.deltas, ddof=1))
-    assert first.deltas[0] == curves.delta(curves.isotonic(score, outcome), score[~np.isnan(outcome)])
-    assert (first.verdict, flat.verdict, flat.mean) == ("increasing", "flat", 0)
+    increasing, flat = curves.trends(scores, outcomes, ["a", "b", "c"])  # no outcome of c is known
+    assert increasing.sd == pytest.approx(np.std(increasing.deltas, ddof=1))
+    assert increasing.deltas[0] == curves.delta(curves.isotonic(score, outcome), score[~np.isnan(outcome)])
+    assert (increasing.verdict, flat.verdict, flat.mean) == ("increasing", "flat", 0)
     assert np.isnan(curves.trends([score], outcomes, ["a", "b", "c"])[0].sd)
 
 
@@ -99,7 +99,7 @@ def test_constant_scores_give_one_bin_and_the_prevalence():
 
 
 @pytest.mark.parametrize(
-    ("score", "outcome", "options", "said"),
+    ("score", "outcome", "options", "message"),
     [
         ([1, 2], [np.nan, np.nan], {}, "there are none"),
         ([1, 2, 3], [0, 1], {}, r"shapes \(3,\) and \(2,\)"),
@@ -107,12 +107,12 @@ def test_constant_scores_give_one_bin_and_the_prevalence():
         ([1, 2], [0, 1], {"bins": 0}, "bins: 0"),
     ],
 )
-def test_invalid_curves_are_refused(score, outcome, options, said):
-    with pytest.raises(InputError, match=said):
+def test_invalid_curves_are_refused(score, outcome, options, message):
+    with pytest.raises(InputError, match=message):
         curves.binned(score, outcome, **options)
 
 
-def test_smooth_follows_the_truth_and_keeps_apart_risks_where_they_are():
+def test_calibration_curve_follows_the_true_risk():
     rng = np.random.default_rng(0)
     risk = rng.beta(1, 8, 20_000)
     true = np.clip(1.5 * risk, 0, 1)
@@ -120,25 +120,25 @@ def test_smooth_follows_the_truth_and_keeps_apart_risks_where_they_are():
     inside = found.predicted < 0.5
     np.testing.assert_allclose(found.observed[inside], 1.5 * found.predicted[inside], atol=0.03)
     assert np.all((found.observed >= 0) & (found.observed <= 1))
-    one = curves.calibration_curve(np.full(10, 0.2), np.array([0, 1] * 5, dtype=float))
-    assert one.observed.tolist() == [0.5]
+    constant = curves.calibration_curve(np.full(10, 0.2), np.array([0, 1] * 5, dtype=float))
+    assert constant.observed.tolist() == [0.5]
 
 
-def test_levels_put_the_edges():
+def test_levels_set_the_edges_of_bins():
     rates = curves.binned(np.arange(100.0), np.zeros(100), levels=[0.5, 0.9])
     assert rates.n.tolist() == [50, 40, 10]
 
 
 def test_weighted_curves_are_those_of_repeated_admissions():
-    """Scikit-learn's isotonic regression with weights, and bins whose rates are weighted."""
+    """This holds for isotonic curves, and rates of bins are weighted."""
     rng = np.random.default_rng(4)
     score, times = rng.normal(size=400), rng.integers(1, 4, 400)
     outcome = (rng.random(400) < 1 / (1 + np.exp(1 - score))).astype(float)
     outcome[::11] = np.nan
     rows = np.repeat(np.arange(400), times)
     design = Design.of(np.arange(400), weights=times)
-    fit, wanted = isotonic(score, outcome, weight=design.weight), isotonic(score[rows], outcome[rows])
-    assert fit(score) == pytest.approx(wanted(score))
+    fit, expected = isotonic(score, outcome, weight=design.weight), isotonic(score[rows], outcome[rows])
+    assert fit(score) == pytest.approx(expected(score))
     found = binned(score, outcome, bins=10, patients=design)
     known = ~np.isnan(outcome)
     assert np.average(found.risk, weights=found.mass) == pytest.approx(np.average(outcome[known], weights=times[known]))
@@ -147,18 +147,18 @@ def test_weighted_curves_are_those_of_repeated_admissions():
     assert (found.high > found.risk - 1e-9).all()
 
 
-def test_bins_of_admissions_that_belong_together_have_wider_intervals():
+def test_bins_of_clustered_admissions_have_wider_intervals():
     rng = np.random.default_rng(4)
     ward = np.arange(400) // 8
-    outcome = (rng.random(50) < 0.4).astype(float)[ward]  # a ward has one fate
+    outcome = (rng.random(50) < 0.4).astype(float)[ward]  # all admissions of a ward have one outcome
     score = rng.normal(size=400)
-    alone, together = (binned(score, outcome, bins=1, patients=who) for who in (np.arange(400), ward))
+    alone, together = (binned(score, outcome, bins=1, patients=clusters) for clusters in (np.arange(400), ward))
     assert together.high - together.low > 2 * (alone.high - alone.low)
     plain = binned(score, outcome, bins=1)
     assert (alone.low, alone.high) == (pytest.approx(plain.low), pytest.approx(plain.high))
 
 
-def test_numeric_curves_are_scikit_learns_isotonic_regression_with_valid_intervals():
+def test_numeric_curves_equal_scikit_learn_and_have_valid_intervals():
     rng = np.random.default_rng(6)
     score, times = rng.normal(size=600), rng.integers(1, 4, 600)
     days = rng.poisson(np.exp(1 + score / 2)).astype(float)

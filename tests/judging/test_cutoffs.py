@@ -9,7 +9,7 @@ from mlci.judging.cutoffs import _cut, cutoff_range
 NAMES = ["a", "b", "c"]
 
 
-def made(n: int, seed: int = 0):
+def draw(n: int, seed: int = 0):
     rng = np.random.default_rng(seed)
     score = np.round(rng.gamma(2, 1, n), 2)
     outcomes = (0.9 * score[:, None] + rng.logistic(size=(n, 3)) > [5, 4, 3]).astype(float)
@@ -18,8 +18,8 @@ def made(n: int, seed: int = 0):
 
 
 @pytest.mark.parametrize("weights", [None, [0.2, 1.0, 2.0], [1.0, 0.0, 1.0]])
-def test_unresampled_it_is_the_cutoff_itself(weights):
-    score, outcomes = made(800)
+def test_without_resampling_the_statistic_is_the_cutoff(weights):
+    score, outcomes = draw(800)
     alpha = np.ones(3) if weights is None else np.array(weights)
     statistic = _cut(score, outcomes[:, alpha > 0], alpha[alpha > 0])
     found = statistic(lambda rows: np.ones((2, len(rows))))[:, 0]
@@ -27,21 +27,21 @@ def test_unresampled_it_is_the_cutoff_itself(weights):
 
 
 def test_whole_weights_are_repeated_admissions():
-    score, outcomes = made(300)
+    score, outcomes = draw(300)
     counts = np.random.default_rng(1).integers(0, 3, 300)
     found = _cut(score, outcomes, np.ones(3))(lambda rows: counts[None, rows].astype(float))[0, 0]
-    again = theory.cutoff(np.repeat(score, counts), np.repeat(outcomes, counts, axis=0), NAMES).score
-    assert found == again
+    expected = theory.cutoff(np.repeat(score, counts), np.repeat(outcomes, counts, axis=0), NAMES).score
+    assert found == expected
 
 
-def test_the_cutoff_of_a_step_is_certain_and_that_of_a_slope_is_not():
+def test_a_step_has_a_narrow_range_and_a_slope_a_wide_one():
     rng = np.random.default_rng(2)
     score = rng.normal(size=2000)
     step = (score > 1).astype(float)
     step[rng.random(2000) < 0.02] = 1
     slope = (rng.random(2000) < 1 / (1 + np.exp(-score))).astype(float)
     ranges = [cutoff_range(score, y, ["y"], patients=np.arange(2000), resamples=100) for y in (step, slope)]
-    sharp, open_ = ((one.high - one.low) for one in ranges)
+    narrow, wide = ((found.high - found.low) for found in ranges)
     assert ranges[0].low <= 1.02
     assert ranges[0].high >= 1
-    assert sharp < 0.1 < open_
+    assert narrow < 0.1 < wide

@@ -13,7 +13,7 @@ from mlci.measures.registry import METRICS
 
 @pytest.fixture(scope="module")
 def hospital():
-    """Two scores (one whole-numbered), two outcomes (one with nulls), patients with several admissions."""
+    """Return two scores (one of whole numbers), two outcomes (one with nulls), and patients with several admissions."""
     rng = np.random.default_rng(0)
     n = 900
     severity = rng.normal(size=n)
@@ -40,7 +40,7 @@ def hospital():
     return scores, labels, cohort, risk
 
 
-def test_the_table_holds_the_measures(hospital):
+def test_the_table_has_the_value_of_each_measure(hospital):
     scores, labels, cohort, risk = hospital
     found = evaluate(scores, labels, groups=cohort.column("subject_id"), resamples=50, risks={"good": {"death": risk}})
     assert list(found) == ["model", "outcome", "metric", "value", "low", "high", "n", "positives"]
@@ -65,13 +65,13 @@ def test_the_table_holds_the_measures(hospital):
     assert inside[(found["outcome"] == "death") & ~without].mean() > 0.9
 
 
-@pytest.mark.parametrize("many", [lambda f: f, pl.from_pandas, lambda f: {c: list(f[c]) for c in f}])
-def test_frames_and_mappings_alike(hospital, many):
+@pytest.mark.parametrize("convert", [lambda f: f, pl.from_pandas, lambda f: {c: list(f[c]) for c in f}])
+def test_frames_and_mappings_give_the_same_table(hospital, convert):
     scores, labels, _, _ = hospital
-    assert evaluate(many(scores), many(labels), resamples=0).equals(evaluate(scores, labels, resamples=0))
+    assert evaluate(convert(scores), convert(labels), resamples=0).equals(evaluate(scores, labels, resamples=0))
 
 
-def test_a_cohort_brings_outcomes_and_patients(hospital):
+def test_a_cohort_supplies_outcomes_and_patients(hospital):
     scores, labels, cohort, _ = hospital
     plain = evaluate(scores, labels, groups=cohort.column("subject_id"), resamples=20)
     assert evaluate(scores, cohort, resamples=20).equals(plain)
@@ -102,9 +102,9 @@ def test_subgroups_are_the_figures_of_their_admissions(hospital):
     whole = alignment.unit_bandwidth(scores["good"].to_numpy())  # one bandwidth for all groups
     assert women["nhsic"] == pytest.approx(alignment.nhsic(scores["good"][rows], labels["death"][rows], sigma=whole))
     found_bands = set(found.query("by == 'age_band'")["group"])
-    bands_told = {band for group in found_bands for band in group.split(" or ")}
-    assert bands_told == {*("under 18", "18 to 44", "45 to 64", "65 to 74", "75 to 84", "85 and over"), "not known"}
-    assert "not known" not in found_bands  # one admission: it shares a row, so that no subtraction tells of it
+    bands_named = {band for group in found_bands for band in group.split(" or ")}
+    assert bands_named == {*("under 18", "18 to 44", "45 to 64", "65 to 74", "75 to 84", "85 and over"), "not known"}
+    assert "not known" not in found_bands  # one admission: merged with another band, so that no subtraction reveals it
     assert found.query("by == ''")["n"].max() == len(labels)
 
 
@@ -120,7 +120,7 @@ def test_unknown_outcomes_and_outcomes_without_events():
     assert {"n": 0, "positives": 0}.items() <= found.table.query("outcome == 'unknown'").iloc[0].to_dict().items()
     known = judge({"score": np.arange(5.0)}, {**labels, "known": [0, 1, 0, 1, 1]}, resamples=0)
     alone = judge({"score": np.arange(5.0)}, {"known": [0, 1, 0, 1, 1]}, resamples=0)
-    assert known.means().equals(alone.means())  # what cannot be judged does not lower the mean
+    assert known.means().equals(alone.means())  # outcomes that cannot be evaluated do not lower the mean
 
 
 def test_bad_input_is_named(hospital):
@@ -137,7 +137,7 @@ def test_bad_input_is_named(hospital):
         subgroup(cohort, "ward")
 
 
-def test_command(hospital, tmp_path, mlci_cli):
+def test_the_command_prints_and_writes_its_tables(hospital, tmp_path, mlci_cli):
     scores, labels, cohort, risk = hospital
     ids = cohort.column("admission_id")
     cohort.write(tmp_path / "cohort.parquet")
@@ -189,7 +189,7 @@ def test_command(hospital, tmp_path, mlci_cli):
     assert mlci_cli("evaluate", "points.csv", "cohort.parquet", "--quiet", "--resamples", 0).stdout == ""
 
 
-def test_command_refuses_in_one_sentence(hospital, tmp_path, mlci_cli):
+def test_the_command_reports_bad_input(hospital, tmp_path, mlci_cli):
     _, _, cohort, _ = hospital
     cohort.write(tmp_path / "cohort.parquet")
     pd.DataFrame({"admission_id": [1, 2], "score": [0.5, 1]}).to_csv(tmp_path / "other.csv", index=False)
@@ -205,26 +205,26 @@ def test_subgroups_of_another_length_are_refused():
         judge([1.0, 2.0, 3.0, 4.0], [0, 1, 0, 1], by={"sex": ["F", "M", "F"]}, resamples=0)
 
 
-def test_figures_that_are_asked_for_are_those_of_all(hospital):
+def test_selected_metrics_equal_those_of_the_full_table(hospital):
     scores, labels = hospital[0], hospital[1]
     whole = judge(scores, labels, resamples=20).table
     some = judge(scores, labels, resamples=20, metrics={"auroc", "mi"}).table
     pd.testing.assert_frame_equal(some, whole[whole["metric"].isin(["auroc", "mi"])].reset_index(drop=True))
 
 
-def test_only_figures_that_are_asked_for_are_resampled(hospital, monkeypatch):
-    asked, ranking = [], resample.ranking
-    monkeypatch.setattr(resample, "ranking", lambda *args, **o: asked.append(o["figures"]) or ranking(*args, **o))
+def test_only_selected_metrics_are_resampled(hospital, monkeypatch):
+    calls, ranking = [], resample.ranking
+    monkeypatch.setattr(resample, "ranking", lambda *args, **o: calls.append(o["figures"]) or ranking(*args, **o))
     judge(hospital[0], hospital[1], resamples=20, metrics={"rank_dcorr", "dcorr_corrected", "mi"})
-    assert set(asked) == {("dcorr", "rank_dcorr")}
+    assert set(calls) == {("dcorr", "rank_dcorr")}
 
 
-def test_an_interval_that_rests_on_influences_is_not_resampled_where_no_score_is_beside(monkeypatch):
+def test_intervals_by_influence_are_not_resampled_for_a_single_score(monkeypatch):
     y, risk = np.arange(60) % 3 == 0, np.linspace(0.05, 0.9, 60)
-    given = {"outcomes": {"died": y.astype(float)}, "risks": {"a": {"died": risk}, "b": {"died": risk**2}}}
+    data = {"outcomes": {"died": y.astype(float)}, "risks": {"a": {"died": risk}, "b": {"died": risk**2}}}
     metrics = {"metrics": ["risk_auroc"], "resamples": 20}
-    whole = judge({"a": risk, "b": -risk}, **given, **metrics)
+    whole = judge({"a": risk, "b": -risk}, **data, **metrics)
     monkeypatch.setattr("mlci.measures.resample.area", lambda *_: pytest.fail("resampled"))
-    alone = judge({"a": risk}, **given, **metrics).table
+    alone = judge({"a": risk}, **data, **metrics).table
     pd.testing.assert_frame_equal(alone, whole.table[whole.table["model"] == "a"])
     assert len(whole.differences) == 1

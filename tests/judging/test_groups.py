@@ -8,7 +8,7 @@ from mlci.measures.discrimination import auroc
 
 @pytest.fixture(scope="module")
 def hospital():
-    """Women die according to their risk, men with twice the odds; a few patients have an unknown sex."""
+    """Return score, risk, deaths and sex; men die with twice the odds of the risk, and a few are of unknown sex."""
     rng = np.random.default_rng(0)
     n = 3000
     odds = rng.normal(size=n) - 2
@@ -22,7 +22,10 @@ def hospital():
 def test_groups_have_their_own_figures_and_small_ones_are_merged(hospital):
     score, risk, died, sex = hospital
     found = by_group(score, {"died": risk}, {"died": died, "other": died}, {"sex": sex}, patients=np.arange(3000))
-    assert found["group"].tolist() == ["M", "F or not known"]  # all less women less men would be the few
+    assert found["group"].tolist() == [
+        "M",
+        "F or not known",
+    ]  # alone, the few of unknown sex could be found by subtraction
     assert set(found["outcome"]) == {"died"}
     men, women = found.to_dict("records")
     rows = sex != "M"
@@ -34,7 +37,7 @@ def test_groups_have_their_own_figures_and_small_ones_are_merged(hospital):
     assert men["ratio_low"] > 1.2
 
 
-def test_a_patient_admitted_twice_alike_is_worth_one(hospital):
+def test_copies_of_admissions_do_not_narrow_intervals(hospital):
     score, risk, died, sex = hospital
     single, double = (
         by_group(
@@ -50,7 +53,7 @@ def test_a_patient_admitted_twice_alike_is_worth_one(hospital):
     assert double["n"] == 2 * single["n"]
 
 
-def test_groups_that_differ_are_found_in_level_or_in_slope(hospital):
+def test_differences_in_level_and_in_slope_are_found(hospital):
     _, risk, died, sex = hospital
     rng = np.random.default_rng(1)
     parts = {"sex": sex, "coin": rng.integers(0, 3, 3000)}
@@ -65,7 +68,7 @@ def test_groups_that_differ_are_found_in_level_or_in_slope(hospital):
     assert interactions({"died": risk}, {"died": died}, {"all": np.ones(3000)}, patients=np.arange(3000)).empty
 
 
-def test_copies_of_an_admission_are_no_new_evidence():
+def test_copies_of_admissions_do_not_add_evidence():
     rng = np.random.default_rng(2)
     rejected = 0
     for _ in range(150):
@@ -85,15 +88,15 @@ def test_no_count_below_ten_can_be_derived(seed):
     shown = shown_groups(ward, died)
     for kind in (0, 1):
         counts = [int((died[inside] == kind).sum()) for _, inside in shown]
-        left = int((died == kind).sum()) - sum(counts)
+        rest = int((died == kind).sum()) - sum(counts)
         assert min(counts, default=LEAST) >= LEAST
-        assert left == 0 or left >= LEAST or not shown
+        assert rest == 0 or rest >= LEAST or not shown
     assert sum(inside.sum() for _, inside in shown) <= 400
 
 
-def test_small_groups_hide_no_more_than_they_must():
+def test_no_more_groups_are_hidden_than_necessary():
     assert not small([10, 12], [50, 60]).any()
-    assert small([6, 7, 30], [50, 60, 70]).tolist() == [True, True, False]  # thirteen together tell of neither
+    assert small([6, 7, 30], [50, 60, 70]).tolist() == [True, True, False]  # only their sum, thirteen, can be derived
     assert small([0, 30, 20, 40], [90, 90, 90, 90]).tolist() == [True, False, True, False]
     assert small([3], [50]).tolist() == [True]
 

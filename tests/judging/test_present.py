@@ -18,9 +18,9 @@ def hospital() -> mlci.Cohort:
 
 def test_an_index_of_all_codes_loses_without_later_codes(hospital):
     def truth(train, judged):
-        """All of severity where all codes are read, that of the day of admission where the flags left it alone."""
-        told = "poa" not in judged.table.column_names or judged.present().table.equals(judged.table)
-        name = "true_severity_at_admission" if told else "true_severity"
+        """Return the true severity for all codes, and that at admission for codes present on admission."""
+        only_present = "poa" not in judged.table.column_names or judged.present().table.equals(judged.table)
+        name = "true_severity_at_admission" if only_present else "true_severity"
         return train.column(name), judged.column(name)
 
     table = compare_codes(hospital, {"truth": truth}, resamples=40).set_index(["metric", "outcome", "codes"])
@@ -29,7 +29,7 @@ def test_an_index_of_all_codes_loses_without_later_codes(hospital):
         assert row["change"] < -0.03
         assert row["change_high"] < 0
         assert row["change_low"] < row["change"] < row["change_high"]
-        # By what was present, those whom something befell fare worse than expected; by all of it, they do not.
+        # With later codes, more events occur than expected from codes present on admission, not more than from all.
         assert abs(table.loc["o_e_later", outcome, ALL]["value"] - 1) < 0.15
         assert table.loc["o_e_later", outcome, PRESENT]["change_low"] > 0
         assert abs(table.loc["o_e", outcome, PRESENT]["value"] - 1) < 0.15
@@ -44,14 +44,14 @@ def test_each_choice_of_codes_follows_its_definition(hospital):
 
     table = compare_codes(hospital, {"any": scores}, resamples=0, grade="possible")
     assert list(table["codes"].unique()) == [ALL, PRESENT, UNTOLD]
-    everything, present, untold = (seen[place] for place in range(3))
+    everything, present, untold = (seen[number] for number in range(3))
     assert present.table["codes"].equals(everything.present().table["codes"])
-    told = tuple(f"{entry.version}:{entry.code}" for entry in telling_codes("possible"))
-    assert len(without(untold.admissions(), told).indices) == len(untold.admissions().indices)
+    listed = tuple(f"{entry.version}:{entry.code}" for entry in telling_codes("possible"))
+    assert len(without(untold.admissions(), listed).indices) == len(untold.admissions().indices)
     assert len(untold.admissions().indices) < len(everything.admissions().indices)
 
 
-def test_without_flags_or_splits_there_is_nothing_to_compare(hospital):
+def test_missing_flags_splits_and_lists_are_refused(hospital):
     bare = mlci.Cohort(hospital.table.drop_columns("poa"), hospital.source, hospital.outcomes)
     with pytest.raises(mlci.InputError, match="has no flags of what was present on admission"):
         compare_codes(bare, published("charlson"), resamples=0)
@@ -61,7 +61,7 @@ def test_without_flags_or_splits_there_is_nothing_to_compare(hospital):
         published("deyo")["deyo_charlson"](hospital, hospital)
 
 
-def test_command(hospital, tmp_path):
+def test_the_command_prints_and_writes_the_comparison(hospital, tmp_path):
     from click.testing import CliRunner
 
     from mlci.cli import cli
@@ -74,7 +74,7 @@ def test_command(hospital, tmp_path):
     assert set(pd.read_csv(tmp_path / "t.csv")["metric"]) == {"auroc", "dcorr", "o_e", "o_e_later"}
 
 
-def test_grades_hold_each_other():
+def test_lists_of_the_grades_are_nested():
     lists = [set(telling(grade)) for grade in GRADES]
     assert set(telling()) < lists[0] < lists[1] < lists[2]
     assert {"10:J960", "9:51881", "10:Z991"} <= lists[0] - set(telling())  # critical care: failure and ventilator

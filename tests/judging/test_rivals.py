@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from mlci.judging import rivals
 from mlci.judging.rivals import OWN, classic, compare, cross_refitted, increments, refitted
@@ -15,7 +16,7 @@ from toys import toy_cohort
 
 @pytest.fixture(scope="module")
 def cohort():
-    """Deaths follow age; sex and codes have no part in them."""
+    """Return a cohort in which deaths depend on age only."""
     plain = toy_cohort(3000, names=("mortality",))
     rng = np.random.default_rng(0)
     age = rng.integers(18, 95, len(plain))
@@ -24,7 +25,7 @@ def cohort():
     return replace(plain, table=table.append_column("age", pa.array(age)).append_column("sex", pa.array(["F"] * 3000)))
 
 
-def test_age_and_sex_find_what_age_decides(cohort):
+def test_age_and_sex_beat_the_others_if_deaths_depend_on_age(cohort):
     train, test = cohort.split("train"), cohort.split("test")
     found = refitted(train, test, ["mortality"], index=lambda part: np.zeros(len(part)))
     assert list(found) == [
@@ -39,32 +40,32 @@ def test_age_and_sex_find_what_age_decides(cohort):
         patients=test.column("subject_id"),
     ).set_index("model")
     assert table.loc["Age and sex", "value"] > 0.7
-    assert table.loc["Age and sex", "gap_high"] < 0  # the index, a mere number of the row, lies below
+    assert table.loc["Age and sex", "gap_high"] < 0  # the index is an arbitrary number
     assert table.loc["Charlson", "gap_low"] < 0 < table.loc["Charlson", "gap_high"]
     assert table.loc[OWN, "gap"] == 0
 
 
 def test_cross_fitted_rivals_are_not_optimistic(cohort):
-    """With random deaths, in-sample rivals seem to know something; cross-fitted rivals do not."""
+    """With random deaths, in-sample AUROCs are above 0.5 and cross-fitted AUROCs are not."""
     few = cohort.where(np.arange(len(cohort)) < 400)
-    seen, crossed = [], []
+    in_sample, cross_fitted = [], []
     for seed in range(5):
         died = np.random.default_rng(seed).random(400) < 0.15
         part = replace(few, table=few.table.drop_columns(["mortality"]).append_column("mortality", pa.array(died)))
-        kept = "Elixhauser flags, age, sex"
-        seen.append(auroc(refitted(part, part, ["mortality"])[kept]["mortality"], died))
-        crossed.append(auroc(cross_refitted(part, ["mortality"])[kept]["mortality"], died))
-    assert min(seen) > 0.55
-    assert 0.44 < np.mean(crossed) < 0.56
-    follows = cross_refitted(few, ["mortality"])["Age and sex"]["mortality"]
-    assert auroc(follows, few.labels()[:, 0]) > 0.65
+        name = "Elixhauser flags, age, sex"
+        in_sample.append(auroc(refitted(part, part, ["mortality"])[name]["mortality"], died))
+        cross_fitted.append(auroc(cross_refitted(part, ["mortality"])[name]["mortality"], died))
+    assert min(in_sample) > 0.55
+    assert 0.44 < np.mean(cross_fitted) < 0.56
+    by_age = cross_refitted(few, ["mortality"])["Age and sex"]["mortality"]
+    assert auroc(by_age, few.labels()[:, 0]) > 0.65
     assert cross_refitted(few.where(np.arange(400) < 12), ["mortality"]) == {}
 
 
 def test_missing_columns_give_no_rival(cohort):
-    def names(*gone: str) -> list[str]:
+    def names(*missing: str) -> list[str]:
         parts = [
-            replace(part, table=part.table.drop_columns(list(gone))) for part in map(cohort.split, ("train", "test"))
+            replace(part, table=part.table.drop_columns(list(missing))) for part in map(cohort.split, ("train", "test"))
         ]
         return list(refitted(*parts, ["mortality"]))
 
@@ -94,7 +95,7 @@ def test_increments_are_what_the_index_adds_to_age_and_sex(cohort):
     assert increments({"Elixhauser flags": nothing["Elixhauser flags"]}, outcomes, patients=patients).empty
 
 
-def test_few_training_admissions_are_enough(cohort, monkeypatch):
+def test_a_sample_of_training_admissions_gives_nearly_the_same_rival(cohort, monkeypatch):
     train, test = cohort.split("train"), cohort.split("test")
     whole = refitted(train, test, ["mortality"])["Age and sex"]["mortality"]
     monkeypatch.setattr(rivals, "LEARNED", 1500)
@@ -102,7 +103,7 @@ def test_few_training_admissions_are_enough(cohort, monkeypatch):
 
 
 @pytest.mark.parametrize("weight", [None, 1 + np.arange(2_000) % 3.0])
-def test_rivals_are_scikit_learns_ridge(weight):
+def test_rivals_equal_ridge_regression_of_scikit_learn(weight):
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
@@ -122,21 +123,19 @@ def test_intervals_agree_with_resampling_and_grow_with_repeated_patients():
     score, other = y + rng.normal(0, 1.2, n), 0.5 * y + rng.normal(0, 1, n)
     own = compare(score, {"other": {"y": other}}, {"y": y}, patients=np.arange(n)).set_index("model")
     drawn = []
-    from sklearn.metrics import roc_auc_score
-
     for _ in range(200):
         rows = rng.integers(n, size=n)
         drawn.append([roc_auc_score(y[rows], score[rows]), roc_auc_score(y[rows], other[rows])])
     drawn = np.array(drawn)
-    reach = (own.loc[OWN, "high"] - own.loc[OWN, "low"]) / 3.92
-    assert reach == pytest.approx(drawn[:, 0].std(), rel=0.15)
+    error = (own.loc[OWN, "high"] - own.loc[OWN, "low"]) / 3.92
+    assert error == pytest.approx(drawn[:, 0].std(), rel=0.15)
     gap = (own.loc["other", "gap_high"] - own.loc["other", "gap_low"]) / 3.92
     assert gap == pytest.approx((drawn[:, 0] - drawn[:, 1]).std(), rel=0.15)
     twice = compare(np.tile(score, 2), {}, {"y": np.tile(y, 2)}, patients=np.tile(np.arange(n), 2)).set_index("model")
-    assert twice.loc[OWN, "high"] - twice.loc[OWN, "low"] == pytest.approx(3.92 * reach, rel=0.03)
+    assert twice.loc[OWN, "high"] - twice.loc[OWN, "low"] == pytest.approx(3.92 * error, rel=0.03)
 
 
-def test_no_class_no_row_and_no_spread_no_interval():
+def test_one_class_gives_no_row_and_perfect_separation_a_wide_interval():
     score = np.array([1.0, 2.0, 3.0, 4.0])
     found = compare(score, {}, {"all": np.ones(4), "sorted": np.array([0, 0, 1, 1.0])}, patients=np.arange(4))
     assert found["outcome"].tolist() == ["sorted"]
@@ -145,7 +144,7 @@ def test_no_class_no_row_and_no_spread_no_interval():
     assert np.isnan(found["gap_low"][0])
 
 
-def test_areas_are_found_once_and_each_score_is_sorted_once(monkeypatch):
+def test_areas_are_computed_once_and_each_score_is_sorted_once(monkeypatch):
     rng = np.random.default_rng(5)
     score, died = rng.poisson(3, 300).astype(float), (rng.random((300, 2)) < 0.3).astype(float)
     died[::7, 1] = np.nan

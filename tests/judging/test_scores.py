@@ -15,7 +15,7 @@ from toys import random_model, toy_cohort
 
 
 def make(folder, n: int = 400):
-    """A cohort file, and a score file for it in another order."""
+    """Write a cohort file, and a score file for it in another order."""
     rng = np.random.default_rng(0)
     score = rng.normal(size=n).round(1)
     long_stay = score + rng.normal(size=n) > 0.5
@@ -38,10 +38,10 @@ def make(folder, n: int = 400):
     return cohort, frame
 
 
-def test_scores_are_matched_whatever_their_order_or_type(tmp_path):
+def test_matching_does_not_depend_on_order_or_type_of_identifiers(tmp_path):
     cohort, frame = make(tmp_path)
     read = read_scores(tmp_path / "scores.csv")
-    assert list(read) == ["score"]  # what `mlci score` calls the score goes before other numbers
+    assert list(read) == ["score"]  # the column of `mlci score` is preferred to other numbers
     values, found = match(read, cohort)
     np.testing.assert_array_equal(values["score"], frame["score"])
     as_text = read.set_axis(read.index.astype(str))
@@ -56,7 +56,7 @@ def test_scores_are_read_from_what_score_and_spreadsheets_write(tmp_path):
     frame.to_excel(tmp_path / "scores.xlsx", index=False)
     frame.assign(ward="B2", note=None).to_csv(tmp_path / "semicolon.csv", index=False, sep=";")
     frame.to_csv(tmp_path / "packed.csv.gz", index=False)
-    frame.astype({"admission_id": float}).to_parquet(tmp_path / "gaps.parquet")  # 17.0, as pandas makes of 17
+    frame.astype({"admission_id": float}).to_parquet(tmp_path / "gaps.parquet")  # 17.0, as pandas may write 17
     frame.astype({"admission_id": float}).to_csv(tmp_path / "gaps.csv", index=False)
     for name in ("scores.xlsx", "semicolon.csv", "packed.csv.gz", "gaps.parquet", "gaps.csv"):
         np.testing.assert_array_equal(match(read_scores(tmp_path / name), cohort)[0]["score"], frame["score"])
@@ -82,7 +82,7 @@ def test_identifiers_keep_their_zeros_through_a_csv_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("admission_id,score\n1,a\n", "no numeric column other than admission_id"),
         ("id,score\n1,2\n", "lacks the column admission_id; it has id, score"),
@@ -91,14 +91,14 @@ def test_identifiers_keep_their_zeros_through_a_csv_file(tmp_path):
         ("admission_id,score\n1,2,3\n", "row 2: 3 cells where the header has 2"),
     ],
 )
-def test_a_bad_score_file_raises_one_sentence(tmp_path, text, said):
+def test_a_bad_score_file_raises_one_sentence(tmp_path, text, message):
     (tmp_path / "scores.csv").write_text(text)
-    with pytest.raises(InputError, match=said) as raised:
+    with pytest.raises(InputError, match=message) as raised:
         read_scores(tmp_path / "scores.csv")
     assert "\n" not in str(raised.value)
 
 
-def test_diagnose_prints_and_saves_what_the_library_finds(tmp_path, mlci_cli):
+def test_diagnose_prints_and_saves_the_results_of_the_library(tmp_path, mlci_cli):
     cohort, _ = make(tmp_path)
     done = mlci_cli("diagnose", "scores.csv", "cohort.parquet", "-o", "out", "--column", "score", "--column", "other")
     assert "200 of the cohort's 200 admissions (split: test) have scores" in done.stdout
@@ -110,7 +110,9 @@ def test_diagnose_prints_and_saves_what_the_library_finds(tmp_path, mlci_cli):
     assert saved["score"] == json.loads(json.dumps(expected.to_dict()))
     rank_one = pd.read_csv(tmp_path / "out" / "rank_one.csv").set_index("model")
     assert rank_one.loc["score", "J"] == pytest.approx(expected.objective)
-    assert rank_one.loc["other", "gamma"] == pytest.approx(expected.retention)  # a score turned around aligns as well
+    assert rank_one.loc["other", "gamma"] == pytest.approx(
+        expected.retention
+    )  # the negated score has the same alignment
     thresholds = pd.read_csv(tmp_path / "out" / "thresholds.csv")
     assert thresholds.loc[0, ["tail", "n"]].tolist() == [expected.shared.threshold.tail, expected.n]
     assert len(pd.read_csv(tmp_path / "out" / "outcomes.csv")) == 4
@@ -149,19 +151,19 @@ def test_the_bandwidth_of_a_model_can_be_used(tmp_path, mlci_cli):
     words = ("diagnose", "scores.csv", "cohort.parquet", "--column", "score", "-o", "out", "--sigma")
     mlci_cli(*words, "model.safetensors")
     assert json.loads((tmp_path / "out" / "diagnosis.json").read_text())["score"]["sigma"] == 0.75
-    said = mlci_cli(*words, "without.safetensors", code=2).stderr
-    assert "without.safetensors: has no trained bandwidth" in said
+    stderr = mlci_cli(*words, "without.safetensors", code=2).stderr
+    assert "without.safetensors: has no trained bandwidth" in stderr
     assert "sigma: -1 is neither a number above 0" in mlci_cli(*words, "-1", code=2).stderr
     evaluated = ("evaluate", "scores.csv", "cohort.parquet", "--score", "score", "--resamples", "0", "--no-rivals")
     tables = []
-    for place, sigma in enumerate(("model.safetensors", "0.75")):
-        mlci_cli(*evaluated, "--sigma", sigma, "-o", f"{place}.csv", "-q")
-        tables.append((tmp_path / f"{place}.csv").read_text())
+    for number, sigma in enumerate(("model.safetensors", "0.75")):
+        mlci_cli(*evaluated, "--sigma", sigma, "-o", f"{number}.csv", "-q")
+        tables.append((tmp_path / f"{number}.csv").read_text())
     assert tables[0] == tables[1]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ["scores.csv", "cohort.parquet", "--weights", "x=1"],
@@ -180,11 +182,11 @@ def test_the_bandwidth_of_a_model_can_be_used(tmp_path, mlci_cli):
         (["scores.csv", "cohort.parquet", "--protocol", "paper", "--sigma", "1"], "cannot be combined with"),
     ],
 )
-def test_diagnose_refuses_in_one_sentence(tmp_path, mlci_cli, words, said):
+def test_diagnose_reports_bad_input(tmp_path, mlci_cli, words, message):
     make(tmp_path)
     (tmp_path / "other.csv").write_text("admission_id,score\n5,1.0\n")
     same = "".join(f"{i},1\n" for i in range(1_000, 1_400))
     (tmp_path / "same.csv").write_text("admission_id,score\n" + same)
     error = mlci_cli("diagnose", *words, code=2).stderr
-    assert said in error
+    assert message in error
     assert not (tmp_path / "a").exists()

@@ -8,7 +8,7 @@ from mlci.judging.smooth import smooth
 
 
 def hospital(n: int, level: float, seed: int, bend: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores, outcomes, and the risk that drew them."""
+    """Return scores, outcomes, and the true risks."""
     rng = np.random.default_rng(seed)
     score = rng.normal(size=n)
     risk = 1 / (1 + np.exp(-(level + 1.2 * score + bend * np.maximum(score - 1, 0))))
@@ -16,13 +16,13 @@ def hospital(n: int, level: float, seed: int, bend: float = 0.0) -> tuple[np.nda
 
 
 def loss(truth: np.ndarray, risk: np.ndarray) -> float:
-    """Expected log loss of a risk when the true one is known; clipped in favour of risks of 0 and 1."""
+    """Return the expected log loss given the true risk; clipping favours risks of 0 and 1."""
     risk = np.clip(risk, 1e-6, 1 - 1e-6)
     return float(-(truth * np.log(risk) + (1 - truth) * np.log1p(-risk)).mean())
 
 
 @pytest.mark.parametrize(("n", "level", "bend"), [(1000, -4.5, 0), (1000, -2, 0), (1000, -4.5, 1.5), (4000, -4, 1.5)])
-def test_small_hospitals_lose_less_than_with_isotonic_regression(n, level, bend):
+def test_log_loss_in_small_hospitals_is_below_that_of_isotonic_regression(n, level, bend):
     new, _, truth = hospital(20_000, level, 99, bend)
     curves = [hospital(n, level, seed, bend) for seed in range(5)]
     smooths = [loss(truth, smooth(score, outcome)(new)) for score, outcome, _ in curves]
@@ -31,7 +31,7 @@ def test_small_hospitals_lose_less_than_with_isotonic_regression(n, level, bend)
     assert np.mean(smooths) - loss(truth, truth) < 0.005
 
 
-def test_its_slope_is_right_and_its_band_holds_the_truth():
+def test_slopes_are_unbiased_and_bands_cover_the_truth():
     new, _, truth = hospital(5000, -3, 99)
     covered, slopes = [], []
     for seed in range(10):
@@ -58,13 +58,13 @@ def test_no_risk_is_ever_0_or_1(events):
     assert ((low > 0) & (low <= risk) & (risk <= high) & (high < 1)).all()
 
 
-def test_only_many_admissions_follow_a_bend():
+def test_a_bend_is_followed_with_many_admissions():
     score, outcome, truth = hospital(60_000, -4, 3, bend=2.0)
     assert np.abs(smooth(score, outcome)(score) - truth).mean() < 0.003
 
 
 @pytest.mark.parametrize("n", [12, 300, 4000])
-def test_no_knot_stands_for_few_admissions(n):
+def test_knots_are_few_and_inside_the_range_of_scores(n):
     score, outcome, _ = hospital(n, -1, n)
     curve = smooth(score, outcome)
     assert len(curve.score) <= 2 + min(outcome.sum(), n - outcome.sum()) // 10
@@ -79,7 +79,7 @@ def test_equal_scores_and_missing_outcomes():
         smooth(np.zeros(3), np.full(3, np.nan))
 
 
-def test_files_hold_either_curve():
+def test_both_kinds_of_curve_survive_conversion_to_a_dictionary():
     score, outcome, _ = hospital(500, -2, 1)
     for curve in (smooth(score, outcome), isotonic(score, outcome)):
         again = curve_from(curve.to_dict())
@@ -88,23 +88,23 @@ def test_files_hold_either_curve():
     assert {Smooth, Isotonic} == {type(curve_from(c(score, outcome).to_dict())) for c in (smooth, isotonic)}
 
 
-def test_equal_weights_change_nothing_and_unequal_ones_widen_the_band():
+def test_equal_weights_have_no_effect_and_sampling_weights_remove_bias():
     rng = np.random.default_rng(1)
     score = rng.normal(size=3000)
     died = (rng.random(3000) < 1 / (1 + np.exp(2 - score))).astype(float)
     plain, equal = smooth(score, died), smooth(score, died, weight=np.full(3000, 3.0))
     at = np.linspace(-2, 2, 9)
-    assert equal(at) == pytest.approx(plain(at), rel=0.02)  # quantiles of knots are defined a little otherwise
-    kept = rng.random(3000) < np.where(died == 1, 1.0, 0.5)  # those who lived are drawn with half the chance
+    assert equal(at) == pytest.approx(plain(at), rel=0.02)  # quantiles for the knots are defined slightly differently
+    kept = rng.random(3000) < np.where(died == 1, 1.0, 0.5)  # survivors are sampled with half the probability
     weight = np.where(died == 1, 1.0, 2.0)[kept]
-    biased, mended = (smooth(score[kept], died[kept], weight=given) for given in (None, weight))
-    assert np.abs(np.log(mended(at) / plain(at))).max() < 0.12
+    biased, weighted = (smooth(score[kept], died[kept], weight=weights) for weights in (None, weight))
+    assert np.abs(np.log(weighted(at) / plain(at))).max() < 0.12
     assert np.log(biased(at) / plain(at)).min() > 0.2
-    assert (mended.error > 0).all()
+    assert (weighted.error > 0).all()
 
 
-def test_a_level_piece_does_not_fall_by_a_last_digit():
-    """A file with such a curve would be refused when it is loaded."""
+def test_rounding_does_not_make_a_flat_piece_decrease():
+    """A file with a decreasing curve could not be loaded."""
     rng = np.random.default_rng(16)
     curve = smooth(rng.normal(size=200).round(2), rng.random(200) < 0.5)
     assert (np.diff(curve.logit) >= 0).all()

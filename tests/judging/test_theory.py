@@ -19,7 +19,7 @@ NAMES = ["mortality", "long_stay", "icu_transfer"]
 
 @st.composite
 def cases(draw, tasks: int = 3):
-    """Scores, often tied, and outcomes that each have both classes."""
+    """Draw scores, often tied, outcomes that each have both classes, and weights."""
     n = draw(st.integers(6, 40))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     score = rng.normal(size=n) if draw(st.booleans()) else rng.integers(0, 6, n).astype(float)
@@ -37,14 +37,14 @@ def hospital(n: int = 4_000, seed: int = 0):
 
 
 def gram(score, sigma):
-    """The dense centred RBF Gram matrix."""
+    """Return the dense centred RBF Gram matrix."""
     n = len(score)
     centring = np.eye(n) - 1 / n
     return centring @ np.exp(-((score[:, None] - score) ** 2) / (2 * sigma**2)) @ centring
 
 
 @given(cases())
-def test_scan_is_brute_force(case):
+def test_scan_equals_brute_force(case):
     score, outcomes, _ = case
     found = theory.scan(score, outcomes)
     for column, outcome in enumerate(outcomes.T):
@@ -55,7 +55,7 @@ def test_scan_is_brute_force(case):
 
 
 @given(cases())
-def test_diagnosis_is_the_paper_with_whole_matrices(case):
+def test_diagnosis_equals_the_formulas_of_the_paper_with_whole_matrices(case):
     score, outcomes, weights = case
     found = theory.diagnose(score, outcomes, NAMES, weights=weights, sigma=0.9, floor=0.0)
     profiles = outcomes - outcomes.mean(axis=0)
@@ -91,7 +91,7 @@ def test_retention_does_not_depend_on_the_floor(case, floor):
 
 
 @given(cases(), st.floats(0.1, 5), st.data())
-def test_two_levels_reach_rho_squared_whatever_the_levels(case, gap, data):
+def test_alignment_of_two_levels_is_rho_squared_for_any_gap(case, gap, data):
     score, outcomes, _ = case
     scan = theory.scan(score, outcomes)
     row = data.draw(st.integers(0, len(scan.split) - 1))
@@ -101,7 +101,7 @@ def test_two_levels_reach_rho_squared_whatever_the_levels(case, gap, data):
 
 
 @given(cases(tasks=1), st.data())
-def test_certificate_is_one_for_a_step_and_only_then(case, data):
+def test_certificate_is_one_only_for_a_step(case, data):
     score, outcomes, _ = case
     cut = data.draw(st.sampled_from(np.unique(score)[1:].tolist()))
     step = (score >= cut).astype(float)
@@ -141,8 +141,8 @@ def test_spaced_score_attains_its_value_and_no_other_monotone_score_beats_it(cas
 
 def test_certificates_are_ordered():
     found = theory.diagnose(*hospital(), NAMES)
-    for one in (found.shared, *found.tasks):
-        assert one.threshold.rho2 <= one.monotone <= 1
+    for task in (found.shared, *found.tasks):
+        assert task.threshold.rho2 <= task.monotone <= 1
     score, outcomes = hospital()
     known = ~np.isnan(outcomes[:, 1])
     alone = theory.best_spacing(score[known], outcomes[known, 2], cuts=None)
@@ -161,7 +161,7 @@ def test_a_spacing_with_few_cuts_loses_little_and_carries_over():
     assert few.apply([-np.inf, np.inf]).tolist() == [0, 1]
 
 
-def test_applying_needs_numpy_alone():
+def test_applying_a_cutoff_or_spacing_imports_only_numpy():
     probe = (
         "import sys, mlci.judging.theory as t; t.Cutoff(1.0, .5, 1, 2, ()).flag([1, 2]);"
         "t.Spacing.from_dict({'cuts': [1], 'levels': [1], 'value': 1, 'bound': 1, 'threshold': 1}).apply([1]);"
@@ -187,7 +187,7 @@ def test_cutoff_counts_both_sides_and_survives_json():
     assert found.certificate == pytest.approx(diagnosis.shared.threshold.rho2)
 
 
-def test_the_papers_protocol_is_the_authors_recipe():
+def test_protocol_paper_follows_the_code_of_the_authors():
     score, outcomes = hospital(9_000)
     found = theory.diagnose(score, outcomes, NAMES, protocol="paper", sample=1_000)
     rows = np.flatnonzero(~np.isnan(outcomes).any(axis=1))
@@ -216,8 +216,8 @@ def test_noise_averaging_lemma_holds(case, sd):
     score, outcomes, _ = case
     rng = np.random.default_rng(1)
     found = theory.noise_average(score, outcomes[:, 0], sd=sd, rng=rng, sigma=1.0, draws=10)
-    moved = np.abs(found.realised - found.averaged)
-    assert (moved[found.applies] <= found.bound[found.applies] + 1e-12).all()
+    difference = np.abs(found.realised - found.averaged)
+    assert (difference[found.applies] <= found.bound[found.applies] + 1e-12).all()
 
 
 def test_mean_kernel_is_the_mean_of_many_draws():
@@ -230,10 +230,10 @@ def test_mean_kernel_is_the_mean_of_many_draws():
     assert found.averaged == pytest.approx(y @ mean @ y / np.linalg.norm(mean) / (y @ y), rel=0.01)
 
 
-def test_outcomes_that_cannot_take_part_are_named():
+def test_outcomes_that_cannot_be_used_are_named():
     score, outcomes = hospital()
     never, unknown = np.zeros(len(score)), np.full(len(score), np.nan)
-    home = np.where(outcomes[:, 0] == 1, np.nan, outcomes[:, 2])  # not known for who died
+    home = np.where(outcomes[:, 0] == 1, np.nan, outcomes[:, 2])  # unknown for patients who died
     table = np.column_stack([outcomes, never, unknown, home])
     found = theory.diagnose(score, table, [*NAMES, "never", "unknown", "home"])
     assert found.outcomes == ("long_stay", "icu_transfer", "home")
@@ -243,7 +243,7 @@ def test_outcomes_that_cannot_take_part_are_named():
     assert "(home is missing wherever it is present)" in found.left_out["mortality"]
 
 
-def test_outcomes_that_are_never_known_together_give_way_to_those_known_most():
+def test_of_outcomes_never_known_together_the_one_known_most_is_used():
     score, outcomes = hospital()
     mostly = np.where(np.arange(len(score)) < 300, outcomes[:, 1], np.nan)
     rest = np.where(np.arange(len(score)) < 300, np.nan, outcomes[:, 0])
@@ -264,7 +264,7 @@ def test_an_outcome_of_weight_zero_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("score", "outcomes", "options", "said"),
+    ("score", "outcomes", "options", "message"),
     [
         ([1, 1, 1], [0, 1, 1], {}, "all scores are equal"),
         ([1, 2, 3], [1, 1, 1], {}, "no outcome can be evaluated: a: it is always present in 3 admissions"),
@@ -273,8 +273,8 @@ def test_an_outcome_of_weight_zero_is_left_out():
         ([1, 2, 3], [0, 1, 1], {"protocol": "best"}, "allowed are exact and paper"),
     ],
 )
-def test_bad_input_raises_one_sentence(score, outcomes, options, said):
-    with pytest.raises(InputError, match=said):
+def test_bad_input_raises_one_sentence(score, outcomes, options, message):
+    with pytest.raises(InputError, match=message):
         theory.diagnose(score, outcomes, ["a"], **options)
 
 
@@ -283,7 +283,7 @@ def test_spacing_refuses_an_outcome_with_one_class():
         theory.best_spacing([1, 2, 3], [1, 1, 1])
 
 
-def settled(case, **options):
+def setting_of(case, **options):
     score, outcomes, weights = case
     return theory.settle(score, outcomes, NAMES, weights=weights, sigma=0.9, **options)
 
@@ -303,7 +303,7 @@ def cut_of(setting):
 
 
 @dataclass(frozen=True)
-class Small(theory.Setting):
+class WrongKernel(theory.Setting):
     """A setting whose kernel forms are wrong."""
 
     sign: int = 1
@@ -313,23 +313,23 @@ class Small(theory.Setting):
         return self.sign * forms, norm / 1_000
 
 
-def test_broken_laws_are_seen_to_fail():
-    """Each law with one of its ingredients spoiled."""
+def test_each_check_fails_if_its_law_is_broken():
+    """Each law is checked with one wrong ingredient."""
     score, outcomes = hospital(300)
-    setting = settled((np.round(score, 2), np.nan_to_num(outcomes), np.array([2.0, 1.0, 0.5])))
+    setting = setting_of((np.round(score, 2), np.nan_to_num(outcomes), np.array([2.0, 1.0, 0.5])))
     cut, best = cut_of(setting), best_monotone(setting)
     assert checks.retention(setting, best).holds
-    # A direction that is too long: its part exceeds the whole.
+    # A direction that is too long: a part exceeds the whole.
     longer = replace(setting, u=2 * setting.u)
     assert [law.holds for law in checks.retained(longer)] == [False, True, False]
     assert not checks.reduction(longer).holds
     # A kernel whose norm is computed too small.
-    wrong = Small(**{field.name: getattr(setting, field.name) for field in fields(setting)})
+    wrong = WrongKernel(**{field.name: getattr(setting, field.name) for field in fields(setting)})
     assert not checks.bound(wrong).holds
     assert not checks.canonical_norm(wrong, cut).holds
     assert not checks.least_norm(wrong, cut).holds
-    # The other way round: what a score takes from a direction would be negative.
-    negative = Small(**{field.name: getattr(setting, field.name) for field in fields(setting)}, sign=-1)
+    # A negative kernel: the alignment of a score with a direction is negative.
+    negative = WrongKernel(**{field.name: getattr(setting, field.name) for field in fields(setting)}, sign=-1)
     assert not checks.retained(negative)[1].holds
     # A certificate that belongs to another cut.
     other = replace(cut, score=float(np.median(setting.score)))
@@ -338,19 +338,19 @@ def test_broken_laws_are_seen_to_fail():
     assert not checks.canonical_norm(setting, other).holds
     assert not checks.certificate(setting, replace(cut, score=setting.score.max(), rho2=1.0), best).holds
     # Labels that are not 0 and 1, whose kernel is not of rank one.
-    three = replace(setting, outcomes=np.where(setting.score[:, None] > 1, 2.0, setting.outcomes))
-    assert checks.label_kernel(three).left > 0.1
-    assert "not 0 or 1" in checks.label_kernel(three).verdict
-    # What is called the best for J1 is worse than the score itself.
-    flat = np.random.default_rng(0).permutation(setting.score)
-    assert "not a maximum" in checks.retention(setting, flat).verdict
+    numeric = replace(setting, outcomes=np.where(setting.score[:, None] > 1, 2.0, setting.outcomes))
+    assert checks.label_kernel(numeric).left > 0.1
+    assert "not 0 or 1" in checks.label_kernel(numeric).verdict
+    # A score given as the best for J1 that is worse than the original score.
+    permuted = np.random.default_rng(0).permutation(setting.score)
+    assert "not a maximum" in checks.retention(setting, permuted).verdict
     assert checks.Check("x", 1.0, "≥", 2.0).verdict == "FAILS by 1"
 
 
-def test_a_floor_above_epsilon_star_takes_the_precondition_away():
+def test_a_floor_above_epsilon_star_is_reported_as_a_missing_precondition():
     score, outcomes = hospital(300)
     case = (score, np.nan_to_num(outcomes), np.ones(3))
-    setting = settled(case)
+    setting = setting_of(case)
     star = checks.epsilon_star(setting)
     expected = 2 * (1 - np.exp(-((2 * setting.half / 0.9) ** 2) / 2)) * 299 / 300
     assert star == pytest.approx(expected)
@@ -358,24 +358,24 @@ def test_a_floor_above_epsilon_star_takes_the_precondition_away():
         setting.forms(np.where(setting.score >= edge, setting.half, -setting.half), setting.v[:, None])[1]
         for edge in np.sort(setting.score)[[1, 150, 299]]
     ]
-    assert min(norms) == pytest.approx(star)  # the least of all cuts is that of a single admission
+    assert min(norms) == pytest.approx(star)  # the minimum is at the cut of a single admission
     high = replace(setting, floor=2 * star)
     assert checks.floored_threshold(setting, cut_of(setting)).holds
     assert f"is above ε⋆ = {star:.3g}" in checks.floored_threshold(high, cut_of(high)).verdict
 
 
-def test_noise_too_large_for_the_lemma_and_an_overclaimed_bound():
+def test_too_much_noise_and_a_wrong_norm_are_reported():
     score, outcomes = hospital(200)
-    setting = settled((score, np.nan_to_num(outcomes), np.ones(3)))
+    setting = setting_of((score, np.nan_to_num(outcomes), np.ones(3)))
     assert checks.averaging(setting, 0.02, 0, seed=1).holds
     assert "not τ/2" in checks.averaging(setting, 30.0, 0, seed=1).verdict
-    assert not checks.averaging(setting, 0.3, 0, seed=1, tau=1e4).holds  # a norm that the mean kernel does not have
+    assert not checks.averaging(setting, 0.3, 0, seed=1, tau=1e4).holds  # not the norm of the mean kernel
 
 
 @settings(max_examples=10)
 @given(cases())
 def test_the_best_monotone_score_is_monotone_bounded_and_no_worse(case):
-    setting = settled(case)
+    setting = setting_of(case)
     best = best_monotone(setting)
     order = np.argsort(setting.score, kind="stable")
     assert (np.diff(best[order]) >= -1e-12).all()
@@ -386,13 +386,13 @@ def test_the_best_monotone_score_is_monotone_bounded_and_no_worse(case):
 
 
 def test_no_other_monotone_score_beats_the_ascent():
-    """A general optimiser from random starting levels."""
+    """Compare with a general optimiser from random starting levels."""
     from scipy.optimize import minimize
 
     rng = np.random.default_rng(3)
     score = np.arange(12.0)
     outcomes = (score[:, None] + rng.normal(0, 4, (12, 3)) > [8, 5, 6]).astype(float)
-    setting = settled((score, outcomes, np.ones(3)))
+    setting = setting_of((score, outcomes, np.ones(3)))
     found = checks.ratio(setting, best_monotone(setting), setting.v)
 
     def loss(steps):

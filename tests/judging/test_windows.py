@@ -1,6 +1,4 @@
-"""Look-back windows: a window has the figures of a cohort with that look-back, and an index that needs the past
-shows it.
-"""
+"""Look-back windows: a window has the figures of a cohort with that look-back, and earlier codes improve an index."""
 
 import numpy as np
 import pandas as pd
@@ -16,13 +14,15 @@ from mlci.judging.windows import compare_windows
 
 @pytest.fixture(scope="module")
 def cohort() -> mlci.Cohort:
-    """Patients with heart failure die more often; it is recorded at the first of two admissions alone, 60 days before
-    the second for half of them and 300 for the rest."""
+    """Return a cohort in which heart failure raises mortality, but is coded only in the first of two admissions.
+
+    The second admission follows 60 days later for half of the patients and 300 days later for the others.
+    """
     rng = np.random.default_rng(0)
-    many = 400
-    ill, gap = rng.random(many) < 0.4, np.where(rng.random(many) < 0.5, 60, 300)
+    n = 400
+    ill, gap = rng.random(n) < 0.4, np.where(rng.random(n) < 0.5, 60, 300)
     rows = []
-    for patient in range(many):
+    for patient in range(n):
         died = rng.random() < (0.5 if ill[patient] else 0.1)
         start = pd.Timestamp("2020-01-01") + pd.Timedelta(days=int(rng.integers(0, 500)))
         rows.append((2 * patient, patient, start, "I50.9" if ill[patient] else "I10", 0))
@@ -33,7 +33,7 @@ def cohort() -> mlci.Cohort:
     return cohort.where(cohort.column("days_observed") >= 0)
 
 
-def test_a_window_is_a_cohort_that_looks_back_as_long(cohort):
+def test_a_window_gives_the_figures_of_a_cohort_with_that_look_back(cohort):
     table = compare_windows(cohort, published("charlson"), [0, 90, 365], resamples=50)
     assert list(table["days"].unique()) == [0, 90, 365]
     second = cohort.split("test").column("days_observed")
@@ -52,7 +52,7 @@ def test_a_window_is_a_cohort_that_looks_back_as_long(cohort):
 
 
 @pytest.mark.parametrize(
-    ("windows", "words"),
+    ("windows", "message"),
     [
         ([365], "two or more different numbers of days"),
         ([0, 0], "two or more different"),
@@ -60,12 +60,12 @@ def test_a_window_is_a_cohort_that_looks_back_as_long(cohort):
         ([0, np.inf], "look_back: inf is not allowed"),
     ],
 )
-def test_invalid_windows_are_refused(cohort, windows, words):
-    with pytest.raises(mlci.InputError, match=words):
+def test_invalid_windows_are_refused(cohort, windows, message):
+    with pytest.raises(mlci.InputError, match=message):
         compare_windows(cohort, {}, windows)
 
 
-def test_command(cohort, tmp_path):
+def test_the_command_prints_and_writes_the_windows(cohort, tmp_path):
     cohort.write(tmp_path / "c.parquet")
 
     def run(*words):
@@ -76,11 +76,11 @@ def test_command(cohort, tmp_path):
     assert done.exit_code == 0, done.output
     table = pd.read_csv(tmp_path / "m_look_back.csv")
     assert set(table["index"]) == {"cci_charlson", "eci_vw", "us2010", "MLCI, learned"}
-    assert not (tmp_path / "m.csv").exists()  # no scores were judged
+    assert not (tmp_path / "m.csv").exists()  # no scores were evaluated
     assert "the change from 0 days" in done.output
     assert "Look-back of 365 days: 400 admissions carry 400 codes of earlier ones." in done.output
-    for odd in ((tmp_path / "c.parquet",), (tmp_path / "c.parquet", "--look-back", "0,x"), (*words[:1], "--fit")):
-        done = run(*odd)
+    for invalid in ((tmp_path / "c.parquet",), (tmp_path / "c.parquet", "--look-back", "0,x"), (*words[:1], "--fit")):
+        done = run(*invalid)
         assert done.exit_code == 2
         assert "Error: " in done.output
     cohort.looking_back(30).write(tmp_path / "l.parquet")
