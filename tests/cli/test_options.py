@@ -58,7 +58,7 @@ def test_evaluate_weighs_figures_and_says_so_without_a_word_of_patients(survey):
     folder, score, died, weight = survey
     plain, before = evaluate(folder)
     said, after = evaluate(folder, "--weights", "weight", "--cluster", "hospital", "--strata", "region")
-    assert "Weighted by weight: 600 admissions count as" in said
+    assert "Weighted by weight: 600 admissions represent" in said
     assert "30 clusters by hospital" in said
     assert "patient" not in plain + said
     assert after.loc["auroc", "value"] == pytest.approx(roc_auc_score(died, score, sample_weight=weight))

@@ -99,7 +99,7 @@ def test_pages_of_a_model_of_what_was_present(folder, words):
     page = folder / f"{words[0]}.html"
     done = run(words[0], folder / "only.safetensors", folder / "c.parquet", "-o", page, *words[1:])
     assert done.exit_code == 0, done.output
-    assert "present on admission alone" in page.read_text()
+    assert "only those present on admission" in page.read_text()
 
 
 def test_a_fit_from_disk_takes_the_same_codes(folder):
