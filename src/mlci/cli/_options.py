@@ -54,6 +54,15 @@ def display_name(path: str | Path) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural unless it is 1.
+
+    >>> counted(1, "admission"), counted(1_234, "code")
+    ('1 admission', '1,234 codes')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
     """Raise an error before any work begins if an output cannot be written, is an input, or would replace a cohort."""
     from mlci.base.errors import InputError

@@ -29,8 +29,10 @@ def command(model, cohort, output, groups, age, sex, outcome_codes, name, split,
     check_output(output, inputs=[model, cohort], force=force)
 
     import mlci
-    from mlci.showing.card import make_card, write
+    from mlci.showing.card import check_name, make_card, write
     from mlci.showing.card._words import loss
+
+    check_name(output)
 
     people = {key: choice for key, choice in (("age", age), ("sex", sex)) if choice is not None}
     options = {"size": groups, "split": split, "name": name, "people": people, "outcome_codes": outcome_codes}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from mlci.cli._options import check_output, force, quiet
+from mlci.cli._options import check_output, counted, force, quiet
 
 BUILD_OPTIONS = ("config", "split_by", "proportions", "look_back", "carry", "wash_out")  # not passed to the source
 
@@ -164,7 +164,7 @@ def command(
         cohort.write(output)
     if not quiet:
         _print_attrition(cohort)
-        click.echo(f"{output}: {len(cohort):,} admissions.")
+        click.echo(f"{output}: {counted(len(cohort), 'admission')}.")
 
 
 def _rules(words) -> dict[str, str]:
@@ -204,8 +204,7 @@ def _dry_run(location: str, chosen: dict) -> None:
     for row in rows.to_pylist():
         codes = row.pop("codes")
         facts = ", ".join(f"{name} {'unknown' if value is None else value}" for name, value in row.items())
-        count = f"{len(codes)} code{'' if len(codes) == 1 else 's'}"
-        click.echo(f"- {facts}; {count}: {' '.join(codes[:8])}{' ...' if len(codes) > 8 else ''}")
+        click.echo(f"- {facts}; {counted(len(codes), 'code')}: {' '.join(codes[:8])}{' ...' if len(codes) > 8 else ''}")
     click.echo("Nothing was written.")
 
 

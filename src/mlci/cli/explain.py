@@ -7,7 +7,7 @@ import click
 
 from mlci.cli._counting import counting
 from mlci.cli._model import MODEL
-from mlci.cli._options import check_output, columns, display_name, force, quiet
+from mlci.cli._options import check_output, columns, counted, display_name, force, quiet
 
 if TYPE_CHECKING:
     from mlci.codes.admissions import Admissions
@@ -74,7 +74,8 @@ def _file(model, source, output, age, sex, force, quiet, column_options) -> None
             **column_options,
         )
     if not quiet:
-        click.echo(f"{output}: {tally.codes:,} codes of {tally.admissions:,} admissions. {_sums(index)}", err=True)
+        size = f"{counted(tally.codes, 'code')} of {counted(tally.admissions, 'admission')}"
+        click.echo(f"{output}: {size}. {_sums(index)}", err=True)
     for doubt in tally.warnings():
         click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
 

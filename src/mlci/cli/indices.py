@@ -6,7 +6,7 @@ import click
 
 from mlci.cli._counting import counting
 from mlci.cli._memory import spare_memory
-from mlci.cli._options import check_output, columns, display_name, force, quiet
+from mlci.cli._options import check_output, columns, counted, display_name, force, quiet
 
 SMALLEST_COUNT = 10  # smaller counts of codes are not reported
 
@@ -190,7 +190,9 @@ def command(
     if quiet:
         return
     report = partial(click.echo, err=output == "-")
-    report(f"{output}: {done.admissions:,} admissions, {done.without_codes:,} of them without codes (score 0).")
+    report(
+        f"{output}: {counted(done.admissions, 'admission')}, {done.without_codes:,} of them without codes (score 0)."
+    )
     for found in done.audits:
         report(f"{found.share}.")
     if done.late or options["poa"] in ("only", "ahrq"):

@@ -5,7 +5,7 @@ import click
 from mlci.cli._counting import counting
 from mlci.cli._memory import spare_memory
 from mlci.cli._model import MODEL
-from mlci.cli._options import check_output, columns, display_name, force, quiet
+from mlci.cli._options import check_output, columns, counted, display_name, force, quiet
 
 
 @click.command("score", short_help="Score a file of admissions with a model.")
@@ -55,7 +55,7 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **column
 
         written = write_predictions(index, read_cohort(admissions), meds, output)
         if not quiet:
-            click.echo(f"{output}: predictions of {meds} for {written:,} admissions.", err=True)
+            click.echo(f"{output}: predictions of {meds} for {counted(written, 'admission')}.", err=True)
         return
     if index.vocabulary.primary and not quiet:
         click.echo(
@@ -81,7 +81,7 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **column
         )
     if not quiet:
         seconds = time.perf_counter() - start
-        click.echo(f"{output}: {tally.admissions:,} admissions in {seconds:.1f} s.", err=True)
+        click.echo(f"{output}: {counted(tally.admissions, 'admission')} in {seconds:.1f} s.", err=True)
     for doubt in (*tally.warnings(strict=strict), *look_back_warnings(index, days_of_file(admissions))):
         click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
     if tally.few and not strict:

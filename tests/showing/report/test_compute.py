@@ -93,6 +93,7 @@ def test_one_outcome():
     one = toy_cohort(150, names=("mortality",))
     text = read(random_index(one), one)
     assert "With one outcome there is no shared direction" in text
+    assert "Rank-one alignment" not in text
 
 
 def test_an_index_of_another_icd_version_gives_no_verdict(cohort):

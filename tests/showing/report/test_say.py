@@ -53,7 +53,7 @@ def test_the_headline_says_all_three(findings):
     first, second, *_ = say.headline(replace(findings.judgement, aurocs=frame))
     assert first == (
         "Compared with Charlson and Elixhauser, the index ranks admissions better for in-hospital mortality; "
-        "is too close to call for long stay."
+        "is neither clearly better nor clearly worse for long stay."
     )
     assert second == "Compared with age and sex alone, the index ranks them worse for in-hospital mortality."
 

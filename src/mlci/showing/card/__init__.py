@@ -10,7 +10,24 @@ from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.showing.card._compute import Card, make_card
 
-__all__ = ["Card", "make_card", "write"]
+__all__ = ["Card", "check_name", "make_card", "write"]
+
+FORMATS = (".html", ".pdf", ".csv")
+
+
+def check_name(path: str | Path) -> str:
+    """Return the format of a card by the ending of its file name; any other ending is an `InputError`.
+
+    Args:
+        path: the file to write.
+
+    >>> check_name("card.PDF")
+    '.pdf'
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in FORMATS:
+        raise InputError(f"{path}: the name of a card must end in .html, .pdf or .csv.")
+    return ending
 
 
 def write(card: Card, path: str | Path) -> None:
@@ -28,7 +45,7 @@ def write(card: Card, path: str | Path) -> None:
     ...     print(Path(folder, "card.csv").read_text().splitlines()[0])
     version,category,title,points,admissions
     """
-    kind = Path(path).suffix.lower()
+    kind = check_name(path)
     if kind == ".html":
         from mlci.showing.card._html import page
 
@@ -37,9 +54,7 @@ def write(card: Card, path: str | Path) -> None:
         from mlci.showing.card._pdf import draw
 
         content = draw(card)
-    elif kind == ".csv":
-        content = card.frame().to_csv(index=False).encode()
     else:
-        raise InputError(f"{path}: the name of a card must end in .html, .pdf or .csv.")
+        content = card.frame().to_csv(index=False).encode()
     with atomic(path) as temporary:
         temporary.write_bytes(content)

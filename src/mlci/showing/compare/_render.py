@@ -114,7 +114,7 @@ def _said(found: Comparison, row) -> str:
     room = Dispersion(found.overdispersion, row.phi, row.tau2).found
     differ = f"Groups differ {'more' if row.tau2 > 0 else 'no more'} than expected by chance"
     out = int(frame["verdict"].isin([VERDICTS[0], VERDICTS[2]]).sum())
-    limits = f"the 99.8% limits {ROOM[found.overdispersion if room else 'none']}"
+    limits = f"the 99.8% limits, {ROOM[found.overdispersion]}" if room else f"the 99.8% limits {ROOM['none']}"
     if not row.ranked:
         return f"No group has {LEAST} expected events. The recalibrated risks have an AUROC of {row.auroc:.3f}."
     return (
@@ -136,8 +136,8 @@ def _row(line) -> dict[str, Any]:
     return {
         "group": str(line.group),
         "n": f"{line.n:,.0f}" if np.isfinite(line.n) else f"under {LEAST}",
-        "observed": number(line.observed, 0) if line.verdict != HIDDEN else "hidden",
-        "expected": number(line.expected, 1),
+        "observed": _count(line.observed, 0) if line.verdict != HIDDEN else "hidden",
+        "expected": _count(line.expected, 1),
         "ratio": ranged(line.ratio, line.low, line.high, 2),
         "rate": ranged(*rate, 2),
         "shrunk": ranged(line.shrunk, line.shrunk_low, line.shrunk_high, 2),
@@ -145,6 +145,11 @@ def _row(line) -> dict[str, Any]:
         "verdict": line.verdict,
         "beyond": line.verdict in (VERDICTS[0], VERDICTS[2]),
     }
+
+
+def _count(value: float, digits: int) -> str:
+    """Return a number of events with thousands separators; a dash if it is not finite."""
+    return f"{value:,.{digits}f}" if np.isfinite(value) else "–"
 
 
 def _differing(found: Comparison) -> list[dict]:

@@ -25,7 +25,7 @@ INK = "#0a0b0c"  # stands for the text colour of whatever page the figure lies o
 LONGEST = 46  # letters of a name beside a bar
 POINTS = 400  # a line on paper shows no more
 TICKS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)  # of a normal scale
-COUNT = FuncFormatter(lambda value, _: f"{value:,.6g}")
+COUNT = FuncFormatter(lambda value, _: f"{value:,.6g}".replace("-", "−"))
 PERCENT = FuncFormatter(lambda value, _: f"{100 * value:.6g}%")
 
 STYLE: dict[Any, Any] = {

@@ -10,7 +10,7 @@ from mlci.base.errors import InputError
 from mlci.index._explain import Explanation
 from mlci.showing._colours import BLUE, VERMILION
 from mlci.showing._words import number, signed
-from mlci.showing.plots._style import INK, LONGEST, panel, room, styled
+from mlci.showing.plots._style import COUNT, INK, LONGEST, panel, room, styled
 
 
 @styled
@@ -42,6 +42,8 @@ def influence(names: Sequence[str], effects: np.ndarray, *, marked: Sequence[boo
             axis.plot(effects[chosen], rows[chosen], mark, ms=5, color=colour, markerfacecolor=fill)
     axis.axvline(0, color=INK, lw=0.8)
     axis.set(xlabel="Mean change (score units)", yticks=rows, ylim=(len(names) - 0.4, -0.6))
+    axis.locator_params(axis="x", nbins=5)
+    axis.xaxis.set_major_formatter(COUNT)
     axis.set_yticklabels(names, fontsize="small")
     axis.grid(visible=False, axis="y")
     return figure

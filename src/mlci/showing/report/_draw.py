@@ -88,15 +88,16 @@ def _codes(codes: Codes) -> Iterator[Sketch]:
 
 
 def _theory(diagnosis: Diagnosis) -> Iterator[Sketch]:
-    unrelated = max(diagnosis.weights) / sum(diagnosis.weights)
-    yield Sketch(
-        "theory",
-        f"The first direction accounts for {percent(diagnosis.energy)} of the joint variation of the outcomes; for "
-        f"unrelated outcomes it would be {percent(unrelated)} (dotted line).",
-        "singular_values",
-        (diagnosis.singular_values,),
-        {"unrelated": unrelated},
-    )
+    if len(diagnosis.outcomes) > 1:
+        unrelated = max(diagnosis.weights) / sum(diagnosis.weights)
+        yield Sketch(
+            "theory",
+            f"The first direction accounts for {percent(diagnosis.energy)} of the joint variation of the outcomes; for "
+            f"unrelated outcomes it would be {percent(unrelated)} (dotted line).",
+            "singular_values",
+            (diagnosis.singular_values,),
+            {"unrelated": unrelated},
+        )
     best = diagnosis.shared.threshold
     yield Sketch(
         "theory",

@@ -24,7 +24,7 @@ UNSCORED = 0.01  # share of unscored admissions that is a red flag
 SIDES = ("better", "too close to call", "worse")
 ORDER = {
     "better": "ranks admissions better for {}",
-    "too close to call": "is too close to call for {}",
+    "too close to call": "is neither clearly better nor clearly worse for {}",
     "worse": "ranks them worse for {}",
 }
 
@@ -212,9 +212,12 @@ def theory_sentences(found: theory.Diagnosis) -> list[str]:
         f"{found.objective:.3f}) is along this direction."
     )
     if count == 1:
-        first = (
-            f"With one outcome there is no shared direction; the nHSIC of the score with it is {found.objective:.3f}."
-        )
+        return [
+            f"With one outcome there is no shared direction. The nHSIC of the score with {words(found.outcomes[0])} is "
+            f"{found.objective:.3f}. The best single cut has {percent(cut.share)} of admissions at or above it and "
+            f"reaches {percent(cut.rho2)} of the bound; the best spacing of this order would reach "
+            f"{percent(found.shared.monotone)}."
+        ]
     same = "the same cut" if joint.split == cut.split else f"one with {percent(joint.share)} at or above it"
     if joint.split != cut.split and percent(joint.share) == percent(cut.share):
         same = "nearly the same"
