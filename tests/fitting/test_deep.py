@@ -68,10 +68,10 @@ def test_an_interrupted_fit_gives_the_same_result(fitted, tmp_path):
 
         with pytest.raises(KeyboardInterrupt):
             run(checkpoint=place, on_event=on_event)
-    told = []
-    again = run(checkpoint=place, on_event=told.append)
-    assert [event.text.split(",")[0] for event in told] == ["distil"] * 6 + ["risks of the one encoder"] * 2
-    assert told[-1].eta == 0
+    events = []
+    again = run(checkpoint=place, on_event=events.append)
+    assert [event.text.split(",")[0] for event in events] == ["distil"] * 6 + ["risks of the one encoder"] * 2
+    assert events[-1].eta == 0
     assert all(array.tobytes() == again.state[name].tobytes() for name, array in fitted.state.items())
     assert replace(again, state={}) == replace(fitted, state={})
     with pytest.raises(InputError, match="other data, settings or seed"):
@@ -96,7 +96,7 @@ def test_members_trained_at_once_equal_those_trained_one_by_one(monkeypatch, tmp
         if "member 2" in event.text:
             raise KeyboardInterrupt
 
-    alone, told = run(config, **facts), []
+    alone, events = run(config, **facts), []
     facts["checkpoint"] = tmp_path / "checkpoint"
     with pytest.raises(KeyboardInterrupt):
         run(config, on_event=stop, **facts)
@@ -105,10 +105,10 @@ def test_members_trained_at_once_equal_those_trained_one_by_one(monkeypatch, tmp
         ["risks, members 2-3/3"] * 2 + ["distil"] * 3 + ["risks of the one encoder"] * 2,
         ["distil"] * 3 + ["risks of the one encoder"] * 2,
     ):  # the second time, the members are finished
-        told.clear()
-        together = run(config, on_event=told.append, **facts)
-        assert [event.text.split(", epoch")[0] for event in told] == expected
-        assert told[-1].eta == 0
+        events.clear()
+        together = run(config, on_event=events.append, **facts)
+        assert [event.text.split(", epoch")[0] for event in events] == expected
+        assert events[-1].eta == 0
         for name, array in alone.state.items():
             np.testing.assert_allclose(together.state[name], array, atol=1e-6, err_msg=name)
     assert together.record.r2 == pytest.approx(alone.record.r2, rel=1e-6)
@@ -127,14 +127,16 @@ def test_divergence_is_reported_and_not_kept(step, tmp_path):
 @pytest.mark.slow
 def test_an_encoder_started_from_a_member_learns_faster():
     context = recipe.FitContext(replace(LEARNING, distil=replace(LEARNING.distil, epochs=2, steps=64)), 5)
-    said = [*recipe.train_members(context, TRAIN, [VALID], FOLDS, range(3))]
-    assert "embedding.weight" in said[0].weights
-    assert "rho.4.weight" not in said[0].weights
+    members = [*recipe.train_members(context, TRAIN, [VALID], FOLDS, range(3))]
+    assert "embedding.weight" in members[0].weights
+    assert "rho.4.weight" not in members[0].weights
     collapsed = recipe.collapse_to_score(
-        context, recipe.Posteriors(np.stack([member.logits for member in said]), FOLDS), TRAIN, VALID
+        context, recipe.Posteriors(np.stack([member.logits for member in members]), FOLDS), TRAIN, VALID
     )
-    begun, anew = (recipe.distil(context, TRAIN, VALID, collapsed, start)[1][-1] for start in (said[0].weights, {}))
-    assert 1 - begun.quality < 0.75 * (1 - anew.quality)
+    from_member, from_random = (
+        recipe.distil(context, TRAIN, VALID, collapsed, start)[1][-1] for start in (members[0].weights, {})
+    )
+    assert 1 - from_member.quality < 0.75 * (1 - from_random.quality)
 
 
 @pytest.mark.parametrize(

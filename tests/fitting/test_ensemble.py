@@ -42,8 +42,8 @@ def test_members_do_not_depend_on_the_number_of_threads(threads):
 
 def test_out_of_fold_logits_are_of_members_that_have_not_seen_the_admission():
     logits = np.arange(3 * (len(TRAIN) + 2) * 2, dtype=np.float32).reshape(3, -1, 2)
-    said = Posteriors(logits, FOLDS)
+    posteriors = Posteriors(logits, FOLDS)
     for row in (0, 1, 77):
-        np.testing.assert_array_equal(said.training_logits("out-of-fold")[row], logits[FOLDS[row], row])
-    np.testing.assert_array_equal(said.training_logits("ensemble"), logits[:, :-2].mean(0))
-    assert len(said.out_of_fold) == len(TRAIN)
+        np.testing.assert_array_equal(posteriors.training_logits("out-of-fold")[row], logits[FOLDS[row], row])
+    np.testing.assert_array_equal(posteriors.training_logits("ensemble"), logits[:, :-2].mean(0))
+    assert len(posteriors.out_of_fold) == len(TRAIN)

@@ -28,7 +28,7 @@ def hospital(seed: int, n: int) -> tuple[Split, np.ndarray]:
     return Split(Tokens(ids, offsets), outcomes, NAMES, SIZE), log_odds
 
 
-def said(true: np.ndarray, valid: np.ndarray) -> _heads.EnsembleLogits:
+def noisy_ensemble(true: np.ndarray, valid: np.ndarray) -> _heads.EnsembleLogits:
     """Return logits of members that are too high by 0.7 and have independent noise."""
     rng = np.random.default_rng(4)
     noise = [rng.normal(0, 0.5, shape) for shape in (true.shape, (5, *valid.shape))]
@@ -41,17 +41,17 @@ def learned():
     torch.manual_seed(0)
     encoder = encoders.build(EncoderConfig(width=16), SIZE)
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
-    told = []
+    epochs = []
     found = _heads.fit_heads(
         encoder,
-        said(true, true_valid),
+        noisy_ensemble(true, true_valid),
         (train, valid),
         options=HeadsConfig(epochs=4),
         seed=(5, 4),
         metric=lambda scores: ([-1.0], [[0.5, 0.5]]),
-        on_epoch=lambda epoch, _: told.append(epoch),
+        on_epoch=lambda epoch, _: epochs.append(epoch),
     )
-    assert told == [1, 2, 3, 4]
+    assert epochs == [1, 2, 3, 4]
     assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
     return encoder, found, valid
 
@@ -65,7 +65,9 @@ def test_the_stacked_engine_learns_the_same_heads():
         encoder = encoders.build(EncoderConfig(width=16), SIZE)
         metric = lambda scores: ([0.0], [[float(scores.mean())]])  # noqa: E731
         found.append(
-            _heads.fit_heads(encoder, said(true, true_valid), (train, valid), metric=metric, stack=stack, **facts)
+            _heads.fit_heads(
+                encoder, noisy_ensemble(true, true_valid), (train, valid), metric=metric, stack=stack, **facts
+            )
         )
     for name, array in found[0].state.items():
         np.testing.assert_allclose(found[1].state[name], array, atol=1e-5)
@@ -78,13 +80,13 @@ def test_heads_follow_the_ensemble(learned):
     heads = encoders.RiskHeads(encoder, torch.zeros(2))
     arrays = {name.removeprefix("heads."): torch.from_numpy(array) for name, array in found.state.items()}
     heads.load_state_dict({name: arrays[name] for name in ("tokens", "weight", "bias")}, strict=False)
-    told = encoders.predict(heads, test.tokens).numpy()
-    assert np.corrcoef(told[:, 0], true[:, 0])[0, 1] > 0.97
-    assert np.corrcoef(told[:, 1], true[:, 1])[0, 1] > 0.97
+    log_odds = encoders.predict(heads, test.tokens).numpy()
+    assert np.corrcoef(log_odds[:, 0], true[:, 0])[0, 1] > 0.97
+    assert np.corrcoef(log_odds[:, 1], true[:, 1])[0, 1] > 0.97
     shift, slope = found.state["calibration"].T
     assert (shift < -0.3).all()
     assert ((slope > 0.75) & (slope < 1.05)).all()  # the members' calibration, and what the validation split adds
-    risk = 1 / (1 + np.exp(-shift - slope * told))
+    risk = 1 / (1 + np.exp(-shift - slope * log_odds))
     assert np.abs(risk.mean(0) - (1 / (1 + np.exp(-true))).mean(0)).max() < 0.05
 
 
@@ -112,7 +114,7 @@ def test_without_known_outcomes_calibration_changes_nothing():
 def test_without_validation_outcomes_heads_are_calibrated_to_the_members():
     (train, true), (valid, true_valid) = hospital(1, 1500), hospital(2, 400)
     torch.manual_seed(0)
-    encoder, ensemble = encoders.build(EncoderConfig(width=8), SIZE), said(true, true_valid)
+    encoder, ensemble = encoders.build(EncoderConfig(width=8), SIZE), noisy_ensemble(true, true_valid)
     found = _heads.fit_heads(
         encoder,
         ensemble,

@@ -113,11 +113,11 @@ class Stop(Exception):
 
 def test_interrupted_stacked_fits_continue(monkeypatch, tmp_path):
     monkeypatch.setattr(stacked.Stacked, "checkpoint_interval", 0)
-    told = []
+    events = []
 
     def tell(event):
-        told.append((event.step, event.epoch))
-        if len(told) < 4:
+        events.append((event.step, event.epoch))
+        if len(events) < 4:
             raise Stop
 
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_interrupted_stacked_fits_continue(monkeypatch, tmp_path):
     for _ in range(2):  # the second time everything is finished
         for one, other in zip(many(checkpoint=tmp_path / "fit.checkpoint", on_event=tell), many()):
             same(one, other)
-    assert told == [("stage 1", 1), ("stage 1", 2), ("stage 2", 1), ("stage 2", 2)]
+    assert events == [("stage 1", 1), ("stage 1", 2), ("stage 2", 1), ("stage 2", 2)]
     with pytest.raises(InputError, match="other data, settings or seed"):
         many(checkpoint=tmp_path / "fit.checkpoint", seeds=(11,))
 
@@ -202,26 +202,26 @@ def both_ways(split: Split, rows: list[np.ndarray], loss=entropy, dropout: float
 
     def trained(engine, many: int) -> tuple:
         engine.set_objective(MeanLosses(loss, torch.ones(many, outputs)))
-        told = [(engine.train_epoch(number), engine.predict(VALID)) for number in (1, 2, 3)]
-        return engine.state(), [torch.stack(each, 1) for each in zip(*told)]
+        results = [(engine.train_epoch(number), engine.predict(VALID)) for number in (1, 2, 3)]
+        return engine.state(), [torch.stack(each, 1) for each in zip(*results)]
 
     alone = [
         trained(autograd_engine(model, split, schedule, seed, rows=own), 1)
         for model, seed, own in zip(models(), seeds, rows)
     ]
-    state, told = trained(stacked.Stacked(models(), split, schedule, seeds, rows=rows), len(rows))
+    state, results = trained(stacked.Stacked(models(), split, schedule, seeds, rows=rows), len(rows))
     together = [
-        ({name: weight[[model]] for name, weight in state.items()}, [each[[model]] for each in told])
+        ({name: weight[[model]] for name, weight in state.items()}, [each[[model]] for each in results])
         for model in range(len(rows))
     ]
     return [alone, together]
 
 
 def alike(alone: list, together: list) -> None:
-    for (one, heard), (other, told) in zip(alone, together, strict=True):
+    for (one, results), (other, other_results) in zip(alone, together, strict=True):
         for name, weight in one.items():
             np.testing.assert_allclose(other[name], weight, rtol=1e-6, atol=1e-8, err_msg=name)
-        for mine, theirs in zip(heard, told):
+        for mine, theirs in zip(results, other_results):
             np.testing.assert_allclose(theirs, mine, rtol=1e-6, atol=1e-8)
 
 
