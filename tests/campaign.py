@@ -430,7 +430,7 @@ def runs(originals: Originals, workdir: Path, rng: random.Random) -> str:
 
 
 def request(originals: Originals, workdir: Path, rng: random.Random) -> str:
-    """Send twenty odd requests to the page."""
+    """Send twenty invalid or unusual requests to the page."""
     from starlette.testclient import TestClient
 
     from mlci.index.estimator import load

@@ -74,7 +74,7 @@ def forged_model(path: str, target: str, rng: Random) -> None:
     else:
         name = rng.choice(sorted(state))
         weights = state[name].copy()
-        change = rng.choice(("huge", "nan", "shape", "type", "gone"))
+        change = rng.choice(("huge", "nan", "shape", "type", "missing"))
         if change == "huge":
             weights = weights * np.array(3e30, weights.dtype)
         elif change == "nan":
@@ -84,7 +84,7 @@ def forged_model(path: str, target: str, rng: Random) -> None:
         elif change == "type":
             weights = weights.astype(np.float16 if rng.random() < 0.5 else np.int32)
         state = {key: array for key, array in state.items() if key != name} | (
-            {} if change == "gone" else {name: weights}
+            {} if change == "missing" else {name: weights}
         )
     # NaN is not JSON, but a forged file may contain it
     text = json.dumps({"format": header["format"], "sha256": digest(facts, state), "facts": facts})
@@ -139,7 +139,7 @@ def damaged_csv(text: str, rng: Random) -> bytes:
     lines = text.split("\n")
     row = rng.randrange(len(lines))
     cells = lines[row].split(",")
-    odd = (
+    replacements = (
         '"',
         '"x',
         "\x00",
@@ -157,7 +157,7 @@ def damaged_csv(text: str, rng: Random) -> bytes:
         "'",
         " ",
     )
-    cells[rng.randrange(len(cells))] = rng.choice(odd)
+    cells[rng.randrange(len(cells))] = rng.choice(replacements)
     lines[row] = ",".join(cells)
     if rng.random() < 0.2:
         lines.insert(rng.randrange(len(lines)), rng.choice(lines))
@@ -214,7 +214,7 @@ def _with_another_value(content: bytes, rng: Random) -> bytes:
     if not values:
         return content
     value = rng.choice(values)
-    odd = (
+    replacements = (
         b"XFD1048576",
         b"A999999999999",
         b"-1",
@@ -228,14 +228,14 @@ def _with_another_value(content: bytes, rng: Random) -> bytes:
         b"&lt;",
         b"x" * 70_000,
     )
-    return content[: value.start()] + rng.choice(odd) + content[value.end() :]
+    return content[: value.start()] + rng.choice(replacements) + content[value.end() :]
 
 
 def damaged_toml(text: str, rng: Random) -> str:
     """Return a config with a value out of range or of another type, or with an unexpected line."""
     lines = text.splitlines()
     row = rng.randrange(len(lines))
-    odd = (
+    replacements = (
         "-1",
         "0",
         "1e999",
@@ -252,7 +252,7 @@ def damaged_toml(text: str, rng: Random) -> str:
         "inf",
     )
     if "=" in lines[row] and rng.random() < 0.8:
-        lines[row] = lines[row].split("=")[0] + "= " + rng.choice(odd)
+        lines[row] = lines[row].split("=")[0] + "= " + rng.choice(replacements)
     else:
-        lines.insert(row, rng.choice((*odd, "[unknown]", "unknown = 1", "[tokens.depths]", "a.b.c = 1")))
+        lines.insert(row, rng.choice((*replacements, "[unknown]", "unknown = 1", "[tokens.depths]", "a.b.c = 1")))
     return "\n".join(lines)

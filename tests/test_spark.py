@@ -112,8 +112,8 @@ def flagged(place):
     pq.write_table(cohort.append_column("poa", pa.array(flags)), place / "flags.parquet")
     rows = [
         {"admission_id": id, "seq_num": number, "code": code, "poa": flag, "icd_version": 10}
-        for id, codes, said in zip(cohort["admission_id"].to_pylist(), lists, flags)
-        for number, (code, flag) in enumerate(zip(codes, said))
+        for id, codes, marks in zip(cohort["admission_id"].to_pylist(), lists, flags)
+        for number, (code, flag) in enumerate(zip(codes, marks))
     ]
     pq.write_table(pa.Table.from_pylist(rows), place / "flag_rows.parquet")
     model = load_model(place / "model.safetensors")
@@ -190,8 +190,8 @@ def test_columns_that_look_like_codes_and_are_not_read_are_reported(place, spark
     rows = {"admission_id": [1, 2], "icd_version": [10, 10], "DX1": ["I50.9", "N17.9"], "I10_DX1": ["E11.9", None]}
     path, scored = str(tmp_path / "visits.parquet"), tmp_path / "scores.parquet"
     pq.write_table(pa.table(rows), path, row_group_size=1)
-    [said] = score_file(model, path, scored).of_file
-    assert "I10_DX1" in said
+    [expected] = score_file(model, path, scored).of_file
+    assert "I10_DX1" in expected
     frame = spark.read.parquet(path)
     for work in (
         lambda: mlci.spark.score(frame, model),
@@ -201,7 +201,7 @@ def test_columns_that_look_like_codes_and_are_not_read_are_reported(place, spark
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             work()
-        assert [str(warning.message) for warning in caught if warning.category is UserWarning] == [said]
+        assert [str(warning.message) for warning in caught if warning.category is UserWarning] == [expected]
 
 
 def test_an_invalid_frame_is_refused_before_any_work(place, spark):

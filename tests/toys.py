@@ -167,7 +167,7 @@ def random_table(
 
 
 def nested_code_lists(n: int, *, seed: int = 0, longest: int = 12) -> list[list[str]]:
-    """Return code lists with shared prefixes; of some codes only a prefix is in the vocabulary, of some nothing."""
+    """Return code lists with shared prefixes; some codes, or all but their prefix, are not in the vocabulary."""
     rng = np.random.default_rng(seed)
     pool = np.array([*NESTED_CODES, "A019", "B0123", "C99", "ZZZ", "ZZZ1"], dtype=object)
     return [pool[(len(pool) * rng.random(rng.integers(0, longest + 1)) ** 2).astype(int)].tolist() for _ in range(n)]

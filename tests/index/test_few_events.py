@@ -21,7 +21,7 @@ def test_too_few_events_are_reported_with_the_number_needed():
 
 
 def test_an_outcome_left_out_of_the_cutoff_is_named():
-    """Patients who died were not discharged: among admissions where both are known, nobody died."""
+    """Patients who died were not discharged, so nobody died among admissions with both outcomes known."""
     codes, died = [["I50.9"], ["E11.9"]] * 60, np.tile([1.0, 0.0], 60)
     home = np.where(died == 1, np.nan, np.arange(120) % 4 < 2)
     index = MLCI().fit(codes, {"died": died, "home": home}, icd_version=10)
