@@ -177,7 +177,7 @@ def test_the_index_fits_saves_and_loads(tmp_path):
     again = mlci.load(tmp_path / "m.safetensors")
     assert again.get_params()["config"] == QUICK
     np.testing.assert_array_equal(again.score(codes, icd_version=10), index.score(codes, icd_version=10))
-    with pytest.warns(UserWarning, match="of 1 of 3 admissions"):
+    with pytest.warns(UserWarning, match="in 1 of 3 admissions"):
         ancestors = index.score([["A0099"], ["A00"], ["Z99"]], icd_version=10)
     assert ancestors[0] != ancestors[2]  # an unknown code keeps its known category
     effects = again.explain(["A001", "B021"], icd_version=10)
