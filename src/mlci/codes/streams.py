@@ -143,11 +143,11 @@ def stream_table(
     ...         [len(batch) for batch, _ in stream_table(table, file_layout(table))]
     [2]
     """
-    odd = next((name for name in layout.codes if name in file.numbers), None)
-    if odd and not restore_zeros:
+    numeric = next((name for name in layout.codes if name in file.numbers), None)
+    if numeric and not restore_zeros:
         raise InputError(
-            f"{file.where}: column {odd}, row {file.numbers[odd]}: the cell is a number; {ZEROS}; make the column "
-            "text, or say that zeros were lost (--restore-zeros)."
+            f"{file.where}: column {numeric}, row {file.numbers[numeric]}: the cell is a number; {ZEROS}; make the "
+            "column text, or restore the zeros (--restore-zeros)."
         )
     wanted = list(dict.fromkeys([*layout.columns, *carry]))
     long = layout.form == "long"

@@ -1,6 +1,8 @@
-"""Write added.csv, in which year each later ICD-10-CM code came: `python build_added.py icd10cm.csv` (the table of US
-modifications in pycomorb, made from CMS's conversion tables: a column per year, UNDEF before a code came). Codes that
-came between two editions, which those tables lack, are added by hand."""
+"""Write added.csv, the year in which each later ICD-10-CM code was added: `python build_added.py icd10cm.csv`.
+
+The input is the table of US modifications in pycomorb, made from CMS's conversion tables: a column per year, with UNDEF
+before a code was added. Codes that were added between two editions, which those tables lack, are added by hand.
+"""
 
 import csv
 import sys

@@ -1,6 +1,8 @@
-"""Write maps.parquet from the General Equivalence Mappings as one table: `python build_maps.py icd_maps.parquet`
-(from_version, from_code, to_code, approximate, combination, scenario, choice_list). Codes without a target are left
-out: having no row says the same. Delta encoding of sorted codes makes 100,000 rows a file of 0.14 MB."""
+"""Write maps.parquet from the General Equivalence Mappings: `python build_maps.py icd_maps.parquet`.
+
+The input has the columns from_version, from_code, to_code, approximate, combination, scenario and choice_list. Codes
+without a target get no row. With delta encoding of sorted codes, 100,000 rows take 0.14 MB.
+"""
 
 import sys
 from pathlib import Path

@@ -1,5 +1,8 @@
-"""Write titles.parquet from a table of ICD codes: `python build_titles.py icd_titles.parquet` (version, code, billable,
-long). Neighbouring codes have nearly the same title, so delta encoding makes 110,000 titles a file of 0.4 MB."""
+"""Write titles.parquet from a table of ICD codes: `python build_titles.py icd_titles.parquet`.
+
+The input has the columns version, code, billable and long. Adjacent codes have similar titles, so with delta encoding
+110,000 titles take 0.4 MB.
+"""
 
 import sys
 from pathlib import Path
