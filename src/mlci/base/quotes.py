@@ -1,7 +1,8 @@
 """Check the quotation marks of a CSV file before it is parsed: a misplaced mark makes a parser lose rows.
 
 A parser takes a mark at the beginning of a cell for the beginning of a quoted cell, which then reaches to the next
-mark, wherever that is. The check raises an error that names the line.
+mark, wherever that is. The check raises an error that names the line. As it reads all bytes, it also reports whether
+some lines may be empty.
 """
 
 import csv
@@ -45,11 +46,11 @@ def check_quotes(stream: IO[bytes], delimiter: str, where: str | Path) -> EmptyL
     outside = np.zeros(256, dtype=bool)  # characters allowed outside a quoted cell, next to its marks
     outside[[ord(delimiter), *BREAKS]] = True
     before, lines, inside = b"\n", 1, False  # the last byte read; lines read; whether within a quoted cell
-    start, last = stream.read(3).removeprefix(b"\xef\xbb\xbf"), 0
+    head, last = stream.read(3).removeprefix(b"\xef\xbb\xbf"), 0
     has_blank = has_cells = False
     header = 1  # lines of a block to skip: the header may begin with an empty cell
-    while block := start + stream.read(BLOCK):
-        start = b""
+    while block := head + stream.read(BLOCK):
+        head = b""
         while block.endswith(b'"') and (following := stream.read(1)):  # keep a mark and what follows in one block
             block += following
         block = before + block
