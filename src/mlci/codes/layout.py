@@ -55,12 +55,12 @@ class Layout:
         """A sentence that names the columns that look like codes and are not read; empty if there are none.
 
         >>> find_layout(["visit_id", "DX1", "DX2", "I10_DX1"], "visits.csv").doubt
-        'not read, though named as codes are: I10_DX1; --codes (codes= in Python) says which columns count.'
+        'not read, although named like codes: I10_DX1; --codes (codes= in Python) names the columns to read.'
         """
         if not self.others:
             return ""
         names = ", ".join(map(name_of, self.others[:5])) + (" and others" if len(self.others) > 5 else "")
-        return f"not read, though named as codes are: {names}; --codes (codes= in Python) says which columns count."
+        return f"not read, although named like codes: {names}; --codes (codes= in Python) names the columns to read."
 
     @property
     def columns(self) -> list[str]:
