@@ -60,7 +60,7 @@ def test_the_documents_of_a_ready_made_index_come_with_the_package(mlci_cli, tmp
     assert len(frame) == len(load_model(written["us2010.safetensors"]).vocabulary.tokens)
     assert written["model_card.md"].read_text() == card
     assert "<html" in written["report.html"].read_text()[:200]
-    assert mlci_cli("models", "-o", "papers", code=2).stderr
+    assert "-o needs a MODEL" in mlci_cli("models", "-o", "papers", code=2).stderr
     assert sum(path.stat().st_size for path in DATA.iterdir()) < 3e6
 
 
