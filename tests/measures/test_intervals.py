@@ -98,7 +98,7 @@ def test_an_intercept_over_one_risk_for_all_has_wilsons_interval():
     events, n = 20, 1000
     found = shift(float(logit(events / n)) - 0.5, np.full(n, 0.5), events)
     assert [found.low, found.high] == pytest.approx(logit(np.array(wilson(events, n))) - 0.5, abs=1e-9)
-    wider = shift(found.value, np.full(n, 0.5), events, alike=4.0)
+    wider = shift(found.value, np.full(n, 0.5), events, design_effect=4.0)
     assert wider.high - wider.low == pytest.approx(2 * (found.high - found.low), rel=0.1)
     assert np.isnan(shift(np.nan, np.zeros(9), 0).low)
 

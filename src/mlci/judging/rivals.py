@@ -21,7 +21,7 @@ from mlci.judging._carried import weights_of
 from mlci.judging._crossfit import LogisticModel, fit
 from mlci.judging.smooth import smooth
 from mlci.measures import discrimination, weighted
-from mlci.measures.alignment import alike
+from mlci.measures.alignment import group_by_known
 from mlci.measures.design import Design, as_design, numbered
 from mlci.measures.discrimination import expit, log_losses, skill
 from mlci.measures.intervals import Reach, area
@@ -128,7 +128,8 @@ def refitted(
     designs, labels = _designs(train, judged, index, name), train.labels(*outcomes)
     counts = np.stack([(labels == kind).sum(axis=0) for kind in (0, 1)])
     groups = [
-        (known, [column for column in columns if counts[:, column].min() >= LEAST]) for known, columns in alike(labels)
+        (known, [column for column in columns if counts[:, column].min() >= LEAST])
+        for known, columns in group_by_known(labels)
     ]
     tasks = [(rival, known, columns) for known, columns in groups for rival in designs]
 

@@ -73,7 +73,7 @@ def nhsic(score: Any, y: Any, *, sigma: float | None = None, kernel: Kernel = "r
     if sigma is None and kernel != "energy":
         sigma = unit_bandwidth(scores)
     values = np.zeros(outcomes.shape[1])
-    for rows, columns in alike(outcomes):
+    for rows, columns in group_by_known(outcomes):
         known, profiles = (scores, outcomes) if rows.all() else (scores[rows], outcomes[rows])
         if len(known) < 3:
             continue
@@ -141,14 +141,14 @@ def check_kernel(kernel: str, sigma: float | None) -> None:
         raise InputError(f"sigma: {sigma} is not a positive number.")
 
 
-def alike(outcomes: np.ndarray) -> list[tuple[np.ndarray, list[int]]]:
+def group_by_known(outcomes: np.ndarray) -> list[tuple[np.ndarray, list[int]]]:
     """Group outcomes that are known for the same admissions, so that the work on the score is done once per group.
 
     Returns:
         Pairs of a mask over admissions and the columns of the outcomes that are known exactly there.
 
     >>> import numpy as np
-    >>> [(rows.tolist(), columns) for rows, columns in alike(np.array([[0, 1, np.nan], [1, 1, 0]]))]
+    >>> [(rows.tolist(), columns) for rows, columns in group_by_known(np.array([[0, 1, np.nan], [1, 1, 0]]))]
     [([True, True], [0, 1]), ([False, True], [2])]
     """
     groups: dict[bytes, tuple[np.ndarray, list[int]]] = {}

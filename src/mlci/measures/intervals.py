@@ -204,7 +204,9 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
     return Interval(float(value), float(max(np.sqrt(square) - half, 0.0)), float(min(np.sqrt(square) + half, 1.0)))
 
 
-def shift(value: float, log_odds: np.ndarray, events: float, *, alike: float = 1.0, level: float = 0.95) -> Interval:
+def shift(
+    value: float, log_odds: np.ndarray, events: float, *, design_effect: float = 1.0, level: float = 0.95
+) -> Interval:
     """Return a calibration intercept (a shift of log-odds) with its score-test interval.
 
     The interval holds the shifts under which the observed number of events is not surprising, given the variance that
@@ -214,7 +216,7 @@ def shift(value: float, log_odds: np.ndarray, events: float, *, alike: float = 1
         value: the shift at which the expected number of events is the observed one.
         log_odds: of each admission.
         events: the observed number of events.
-        alike: the design effect, by which the variance exceeds that of independent admissions.
+        design_effect: the factor by which the variance exceeds that of independent admissions.
         level: the confidence level.
 
     >>> found = shift(0.0, np.zeros(100), 50)
@@ -223,7 +225,7 @@ def shift(value: float, log_odds: np.ndarray, events: float, *, alike: float = 1
     """
     if not np.isfinite(value):
         return Interval(float(value), np.nan, np.nan)
-    reach = normal_quantile((1 + level) / 2) * np.sqrt(alike)
+    reach = normal_quantile((1 + level) / 2) * np.sqrt(design_effect)
 
     def beyond(place: float, side: int) -> float:
         risks = expit(log_odds + place)

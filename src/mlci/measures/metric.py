@@ -83,7 +83,7 @@ class Pair:
         return discrimination.calibration(self.risk, self.y, weight=self.weight)
 
     @lazy_property
-    def placed(self) -> dict[str, tuple[float, np.ndarray]]:
+    def area_cache(self) -> dict[str, tuple[float, np.ndarray]]:
         """AUROC and influences of the score and of the risk, as far as they were needed."""
         return {}
 
@@ -93,12 +93,12 @@ class Pair:
         >>> Pair(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 0.0, 1.0])).areas("scores")[0]
         0.75
         """
-        if of not in self.placed:
-            self.placed[of] = discrimination.area(np.asarray(getattr(self, of)), self.y, weight=self.weight)
-        return self.placed[of]
+        if of not in self.area_cache:
+            self.area_cache[of] = discrimination.area(np.asarray(getattr(self, of)), self.y, weight=self.weight)
+        return self.area_cache[of]
 
     @lazy_property
-    def weighted(self) -> dict["Resampler", np.ndarray]:
+    def weighted_figures(self) -> dict["Resampler", np.ndarray]:
         """Figures of resamplers at the sampling weights, as far as they were needed."""
         return {}
 
@@ -151,9 +151,9 @@ class Resampler:
         >>> METRICS["auroc"].resampler.at_weights(pair, "auroc")
         0.625
         """
-        if self not in pair.weighted:
-            pair.weighted[self] = self.make(pair)(lambda rows: np.asarray(pair.weight)[None, rows])[0]
-        return float(pair.weighted[self][self.metrics.index(name)])
+        if self not in pair.weighted_figures:
+            pair.weighted_figures[self] = self.make(pair)(lambda rows: np.asarray(pair.weight)[None, rows])[0]
+        return float(pair.weighted_figures[self][self.metrics.index(name)])
 
 
 @dataclass(frozen=True)

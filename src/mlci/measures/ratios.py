@@ -20,7 +20,7 @@ from mlci.base.errors import InputError
 from mlci.measures._arrays import midranks
 
 TRIM = 0.1  # share of z-scores at each end that is winsorised (or trimmed, for shmi)
-ALIKE = 1e6  # largest weight of a prior, in expected events; groups then do not differ
+MAX_WEIGHT = 1e6  # largest weight of a prior, in expected events; groups then do not differ
 METHODS = ("additive", "multiplicative", "shmi", "none")
 
 
@@ -201,7 +201,7 @@ def prior(observed: Any, expected: Any) -> GammaPrior:
         return -float(np.sum(terms - observed * np.log(weight + expected)))
 
     starts = [np.array([np.log(whole), np.log(weight)]) for weight in (3.0, 30.0, 300.0)]
-    bounds = [(np.log(whole) - 3, np.log(whole) + 3), (np.log(0.1), np.log(ALIKE))]
+    bounds = [(np.log(whole) - 3, np.log(whole) + 3), (np.log(0.1), np.log(MAX_WEIGHT))]
     fits = [minimize(loss, start, method="L-BFGS-B", bounds=bounds) for start in starts]
     mean, weight = np.exp(min(fits, key=lambda fit: fit.fun).x)
     return GammaPrior(float(mean), float(weight))

@@ -103,7 +103,7 @@ def _intercept(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
         return _plain(pair, value, drawn, reach)
     log_odds, y = discrimination.logit(pair.risk[known]), pair.y[known]
     design_effect = _design_effect(pair, y - discrimination.expit(log_odds + value))
-    return intervals.shift(value, log_odds, y.sum(), alike=design_effect, level=reach.level)
+    return intervals.shift(value, log_odds, y.sum(), design_effect=design_effect, level=reach.level)
 
 
 def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:

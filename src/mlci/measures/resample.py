@@ -110,7 +110,7 @@ def ranking(
         sigma = alignment.unit_bandwidth(scores)
     groups = [
         (_SortedScore.of(scores, outcomes[:, columns], np.flatnonzero(known)), columns)
-        for known, columns in alignment.alike(outcomes)
+        for known, columns in alignment.group_by_known(outcomes)
     ]
 
     def statistic(weights: Weights) -> np.ndarray:
