@@ -51,7 +51,7 @@ def command(cohort, output, models, seeds, jobs, scores, imported, listing, conf
     names = [name for name in models.split(",") if name]
     changes = read_changes(config) if config else {}
     settings = benchmark.Settings(numbers(seeds), **options, changes=changes)  # epochs, anchor, device
-    for there in Path(output, "tables").glob("*.*"):  # all that is written anew; runs are kept
+    for there in Path(output, "tables").glob("*.*"):  # files that will be rewritten; runs are kept
         check_output(there, inputs=[cohort, *(word.partition("=")[2] for word in scores)])
     own = _read_own(scores, cohort)
     if imported:

@@ -1,8 +1,10 @@
-"""The paper's risk-curve figures of any index on any cohort, and the tables behind them.
+"""The risk-curve figures of the paper for any index on any cohort, and the tables behind them.
 
-In come the scores of one or more indices, an array for each seed, and the outcomes of the same admissions; out comes a
-folder: per index two figures (binned, isotonic) with a panel for each outcome, as SVG, PDF and PNG; the points of these
-figures as CSV; and the change of each risk with its standard deviation over seeds, the paper's Table 8, in every form.
+Turn the scores of one or more indices, an array for each seed, and the outcomes of the same admissions into a folder:
+
+- per index two figures (binned, isotonic) with a panel for each outcome, as SVG, PDF and PNG;
+- the points of these figures as CSV;
+- the change in each risk with its standard deviation over seeds (Table 8 of the paper), in several formats.
 """
 
 import re
@@ -27,7 +29,7 @@ Curves = dict[str, tuple[RiskCurve, ...]]
 
 
 def file_names(models: Sequence[str]) -> list[str]:
-    """Return the names of all files that `draw` writes for indices called `models`.
+    """Return the names of all files that `draw` writes for these `models`.
 
     >>> file_names(["CCI+ECI (scalar)"])[:2]
     ['CCI+ECI_scalar_binned.svg', 'CCI+ECI_scalar_binned.pdf']
@@ -50,8 +52,8 @@ def compute(
         scores: by index, an array of scores for each seed, in the cohort's order; the first is drawn.
         cohort: the admissions that are judged.
         bins: quantile bins of the unconstrained curves.
-        patients: whose admission each one is, or a `Design` with weights; None: each stands for itself.
-        numeric: columns of the cohort with numbers, whose means are drawn too.
+        patients: the patient of each admission, or a `Design` with weights; None: admissions are independent.
+        numeric: numeric columns of the cohort whose means are drawn too.
 
     >>> import mlci
     >>> visits = pd.DataFrame({"visit_id": range(40), "codes": [["I50.9"]] * 40, "died": [0] * 20 + [1] * 20})
@@ -73,8 +75,8 @@ def draw(curves: Curves, folder: Path, *, dataset: str = "") -> list[Path]:
 
     Args:
         curves: as `compute` returns them.
-        folder: where to; it is made where it does not exist.
-        dataset: what the titles call the admissions.
+        folder: the folder to write, made if it does not exist.
+        dataset: the name of the data set in the titles.
 
     Returns:
         The files.

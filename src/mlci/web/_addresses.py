@@ -16,19 +16,19 @@ class CaseAddress:
     off: tuple[str, ...]
     plus: tuple[str, ...]
     version: int
-    said: bool  # the version is in the address
+    version_given: bool  # whether the version is in the address
     age: str = ""
     sex: str = ""
 
     def plain(self, codes: str, *, off: Sequence[str] = (), plus: Sequence[str] = ()) -> str:
         """Return the address of other codes, with some left out or added.
 
-        >>> CaseAddress("I50.9", (), (), 10, said=False).plain("I10", off=["I10"])
+        >>> CaseAddress("I50.9", (), (), 10, version_given=False).plain("I10", off=["I10"])
         '/?codes=I10&off=I10'
         """
         fields = [("codes", codes), *(("off", code) for code in off), *(("plus", code) for code in plus if code)]
         person = [(name, value) for name, value in (("age", self.age), ("sex", self.sex)) if value]
-        return "/?" + urlencode([*fields, *([("icd", self.version)] if self.said else []), *person])
+        return "/?" + urlencode([*fields, *([("icd", self.version)] if self.version_given else []), *person])
 
     def with_codes(self, codes: str) -> str:
         """Return the address of other codes, with the same ones left out and added."""

@@ -70,14 +70,14 @@ def model_version(model: Model) -> int:
     return own[0] if len(own) == 1 else 10
 
 
-def said_version(model: Model, said: str) -> int:
-    """Return the ICD version in the field `said`, or the default if it is not 9 or 10.
+def chosen_version(model: Model, field: str) -> int:
+    """Return the ICD version in a form `field`, or the default if it is not 9 or 10.
 
     >>> from mlci.index.estimator import load
-    >>> said_version(load("us2010").model_, "9")
+    >>> chosen_version(load("us2010").model_, "9")
     9
     """
-    return int(said) if said in ("9", "10") else model_version(model)
+    return int(field) if field in ("9", "10") else model_version(model)
 
 
 def answers(
@@ -100,28 +100,28 @@ def answers(
     columns, intervals = model.columns(admissions, strict=True, reading=reading), model.intervals(reading)
     how = how.diluted(np.diff(admissions.offsets), uncounted) if uncounted else how
     known, codes_of = model.known(admissions), [str(code) for code in admissions.values]
-    beside = clinical(admissions)
+    published = clinical(admissions)
     scored = np.flatnonzero(how.enough)
     effects = _effects(model, admissions.take(scored), known, _rows(reading, scored), icd_version)
     risks, found = [name for name in model.outcomes if f"risk_{name}" in columns], []
     for row, enough in enumerate(how.enough.tolist()):
         recorded = admissions.indices[admissions.offsets[row] : admissions.offsets[row + 1]].tolist()
         distinct = list(dict.fromkeys(recorded))
-        said = {name: columns[name][row] for name in ("score", "percentile", "high_severity")} if enough else {}
+        severity = {name: columns[name][row] for name in ("score", "percentile", "high_severity")} if enough else {}
         found.append(
             Answer(
                 scored=enough,
                 understood=how.share[row] if np.isfinite(how.share[row]) else None,
-                score=said.get("score"),
-                percentile=said.get("percentile"),
+                score=severity.get("score"),
+                percentile=severity.get("percentile"),
                 risk={name: columns[f"risk_{name}"][row] for name in risks} if enough else None,
                 risk_interval={name: (low[row], high[row]) for name, (low, high) in intervals.items()}
                 if enough
                 else None,
-                high_severity=said.get("high_severity"),
+                high_severity=severity.get("high_severity"),
                 unknown=[codes_of[code] for code in distinct if not known[code]],
                 effects=next(effects) if explain and enough else None,
-                **beside[row],
+                **published[row],
             )
         )
     tally = Tally(model, missing=absent(model.people, people))

@@ -60,7 +60,7 @@ class Case:
 
     @property
     def uncounted(self) -> int:
-        """Pieces that stand for a diagnosis and were not understood."""
+        """Number of diagnoses that were not understood."""
         return sum(missed.counts for missed in self.missed)
 
 

@@ -9,7 +9,7 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 
 from mlci.codes import icd
 from mlci.index.estimator import MLCI
-from mlci.web._answers import model_version, said_version
+from mlci.web._answers import chosen_version, model_version
 from mlci.web._drawing import Bars
 from mlci.web._uploads import Busy, Job, Uploads
 
@@ -43,7 +43,7 @@ def files(index: MLCI, uploads: Uploads, render: Callable[..., str], upload_limi
         id: Annotated[str, Form(max_length=200)] = "",
         columns: Annotated[str, Form(alias="codes", max_length=2000)] = "",
     ) -> Response:
-        named = {"id": id.strip(), "codes": columns.strip(), "icd_version": said_version(index.model_, icd_version)}
+        named = {"id": id.strip(), "codes": columns.strip(), "icd_version": chosen_version(index.model_, icd_version)}
         try:
             token = uploads.add(file.file, file.filename or "", kind=kind, **named)
         except Busy:

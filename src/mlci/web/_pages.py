@@ -18,7 +18,7 @@ from mlci.codes.search import search
 from mlci.index._people import of_person
 from mlci.index.estimator import MLCI
 from mlci.web._addresses import CaseAddress
-from mlci.web._answers import said_version
+from mlci.web._answers import chosen_version
 from mlci.web._api import found_code, model_card
 from mlci.web._case import MOST_TEXT, read_case
 from mlci.web._turns import Turns
@@ -56,8 +56,8 @@ def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
         age: Annotated[str, Query(max_length=20)] = "",
         sex: Literal["", "F", "M"] = "",
     ) -> Response:
-        version = said_version(index.model_, icd_version)
-        here = CaseAddress(codes, tuple(off), tuple(plus), version, said=bool(icd_version), age=age, sex=sex)
+        version = chosen_version(index.model_, icd_version)
+        here = CaseAddress(codes, tuple(off), tuple(plus), version, version_given=bool(icd_version), age=age, sex=sex)
         if pick:
             return RedirectResponse(here.with_codes(f"{codes.strip()} {pick}".strip()), 303)
 
@@ -110,7 +110,7 @@ def comparisons(index: MLCI, render: Callable[..., str]) -> APIRouter:
         return await turns(lambda: compared(a, b, icd_version), short=_are_few_codes(a, b))
 
     def compared(a: str, b: str, icd_version: str) -> Response:
-        version = said_version(index.model_, icd_version)
+        version = chosen_version(index.model_, icd_version)
         cases, error = [], ""
         try:
             cases = [read_case(index, text, version=version) for text in (a, b)]

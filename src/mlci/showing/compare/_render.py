@@ -27,7 +27,7 @@ def render(found: Comparison, pictures: Mapping[str, Sequence[Picture]], *, comm
     models = [
         {
             "name": row.model,
-            "said": _said(found, row),
+            "summary": _summary(found, row),
             "pictures": pictures.get(f"model{place}", ()),
             "rows": [_row(line) for line in found.of(row.model).itertuples()],
         }
@@ -108,7 +108,7 @@ def _tiles(found: Comparison) -> list[dict[str, str]]:
     ]
 
 
-def _said(found: Comparison, row) -> str:
+def _summary(found: Comparison, row) -> str:
     """Return a paragraph about all groups, adjusted by one model."""
     frame = found.of(row.model)
     room = Dispersion(found.overdispersion, row.phi, row.tau2).found

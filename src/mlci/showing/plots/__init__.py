@@ -1,8 +1,8 @@
 """Figures: data in, Figure out; the only folder that imports matplotlib.
 
-One style for all: Okabe and Ito's colours, which colour-blind readers can tell apart, with marks or line styles that
-differ as well, so that nothing hangs on colour alone. `svg` gives inline vector text whose ink takes the page's text
-colour, so one drawing serves light, dark and paper.
+All figures use Okabe and Ito's colours, which colour-blind readers can distinguish, together with different marks or
+line styles, so that nothing depends on colour alone. `svg` returns inline SVG that uses the text colour of the page, so
+that one drawing works on light and dark pages and in print.
 """
 
 from mlci.showing._colours import dark_style as dark_style

@@ -1,4 +1,4 @@
-"""What all figures share: colours, panels, and how they become SVG or a file."""
+"""What all figures share: colours, panels, and output as SVG or a file."""
 
 import re
 import warnings
@@ -21,8 +21,8 @@ Words = ParamSpec("Words")
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 MARKS = ("o", "s", "D", "^", "v", "P")
-INK = "#0a0b0c"  # stands for the text colour of whatever page the figure lies on
-LONGEST = 46  # letters of a name beside a bar
+INK = "#0a0b0c"  # placeholder for the text colour of the page
+LONGEST = 46  # characters of a name next to a bar
 POINTS = 400  # a line on paper shows no more
 TICKS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)  # of a normal scale
 COUNT = FuncFormatter(lambda value, _: f"{value:,.6g}".replace("-", "−"))
@@ -60,7 +60,7 @@ STYLE: dict[Any, Any] = {
 
 
 def styled(draw: Callable[Words, Figure]) -> Callable[Words, Figure]:
-    """Draw in the house style, whatever the reader's own settings."""
+    """Draw in the style of this package, whatever the user's matplotlib settings."""
 
     @wraps(draw)
     def wrapper(*args: Words.args, **options: Words.kwargs) -> Figure:
@@ -71,7 +71,7 @@ def styled(draw: Callable[Words, Figure]) -> Callable[Words, Figure]:
 
 
 def panel(size: tuple[float, float] = (3.6, 2.5), *, left: float = 0.68, right: float = 0.1):
-    """Return one panel with room (inches) for title, tick labels and axis titles; it needs no layout engine."""
+    """Return a figure with one panel and fixed margins (inches), which needs no layout engine."""
     figure = Figure(figsize=size)
     width, height = size
     box = (left / width, 0.48 / height, (width - left - right) / width, (height - 0.48 - 0.3) / height)
@@ -79,7 +79,7 @@ def panel(size: tuple[float, float] = (3.6, 2.5), *, left: float = 0.68, right: 
 
 
 def room(names: Sequence[str]) -> float:
-    """Return inches that small tick labels need to the left of a panel."""
+    """Return the width in inches of small tick labels to the left of a panel."""
     return 0.2 + 0.062 * max(map(len, names), default=0)
 
 
@@ -99,12 +99,12 @@ def points_of(axis, x: np.ndarray, rates: Rates, **style) -> None:
 
 
 def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
-    """Return a figure as inline SVG, whose ink takes the page's text colour.
+    """Return a figure as inline SVG that uses the text colour of the page.
 
     Args:
-        figure: to be drawn.
-        prefix: keeps its ids apart from others on the page.
-        alternative: says it in words, for those who do not see it.
+        figure: the figure.
+        prefix: makes its ids unique on the page.
+        alternative: the text alternative, for readers who do not see the figure.
 
     >>> from mlci.showing.plots import singular_values
     >>> svg(singular_values([3.0, 1.0]), prefix="shares", alternative="Two bars")[:4]
@@ -125,17 +125,18 @@ def svg(figure: Figure, *, prefix: str, alternative: str) -> str:
     text = re.sub(r"font-family: [^;\"]*", "font-family: inherit", text)  # as matplotlib 3.11 writes it
     for colour in DARK:  # the page says whether it is dark
         text = re.sub(rf"(stroke|fill): {colour.lower()}", rf"\1: var(--{colour[1:]}, {colour})", text)
-    text = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag[0]), text)  # places, not what is said
-    said = escape(alternative, quote=True)
-    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', lambda _: f'role="img" aria-label="{said}"', text, count=1)
+    text = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag[0]), text)  # coordinates, not texts
+    aria_label = escape(alternative, quote=True)
+    attributes = f'role="img" aria-label="{aria_label}"'
+    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', lambda _: attributes, text, count=1)
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure on white, without a date.
+    """Write a figure on a white background, without a date.
 
     Args:
-        figure: to be written.
-        path: its ending says the format: svg, pdf or png.
+        figure: the figure.
+        path: the file; its ending chooses the format: svg, pdf or png.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlci.showing.plots import singular_values

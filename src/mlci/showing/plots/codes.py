@@ -1,4 +1,4 @@
-"""Figures of what codes do to scores."""
+"""Figures of the effects of codes on scores."""
 
 from collections.abc import Sequence
 from textwrap import shorten
@@ -15,12 +15,12 @@ from mlci.showing.plots._style import COUNT, INK, LONGEST, panel, room, styled
 
 @styled
 def influence(names: Sequence[str], effects: np.ndarray, *, marked: Sequence[bool] = ()) -> Figure:
-    """Draw the mean change of the score by code, in the order given: what raises it lies to the right.
+    """Draw the mean change in the score by code, in the order given; codes that raise the score point to the right.
 
     Args:
-        names: of the codes.
-        effects: the change by each.
-        marked: whether each is drawn hollow (none, if empty).
+        names: the names of the codes.
+        effects: the mean change of each.
+        marked: whether each is drawn hollow (none if empty).
 
     Returns:
         The figure.
@@ -51,11 +51,11 @@ def influence(names: Sequence[str], effects: np.ndarray, *, marked: Sequence[boo
 
 @styled
 def waterfall(explanation: Explanation, *, most: int = 20) -> Figure:
-    """Draw the way from an admission without codes to this one: a bar per code where the last one ended, largest first.
+    """Draw a waterfall chart: how the codes change the score of an admission without codes, largest effect first.
 
     Args:
-        explanation: of one admission; effects that do not add up have no waterfall.
-        most: codes beyond so many are drawn as one.
+        explanation: the explanation of one admission, whose effects must add up.
+        most: maximum number of codes drawn one by one; the rest is one bar.
 
     Returns:
         The figure.

@@ -39,8 +39,8 @@ def funnel(points: "pd.DataFrame", limits: "pd.DataFrame", *, most: int = 12) ->
         axis.plot(limits["effective"], limits[column], color=GREY, lw=0.7, ls=":")
     for level, dash in (("95", "--"), ("998", "-")):
         for side in ("low", "high"):
-            said = f"{'95' if level == '95' else '99.8'}% limits" if side == "low" else None
-            axis.plot(limits["effective"], limits[f"{side}{level}"], color=GREY, lw=1.1, ls=dash, label=said)
+            text = f"{'95' if level == '95' else '99.8'}% limits" if side == "low" else None
+            axis.plot(limits["effective"], limits[f"{side}{level}"], color=GREY, lw=1.1, ls=dash, label=text)
     axis.axhline(1, color=INK, lw=0.8)
     for verdict, colour, mark in (("as expected", BLUE, "o"), ("high", VERMILION, "^"), ("low", GREEN, "v")):
         part = points[points["verdict"] == verdict]

@@ -1,4 +1,4 @@
-"""Figures of how data and models were made: selection, training, and models beside each other."""
+"""Figures of cohort selection, training, and comparisons of models."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,10 +14,10 @@ from mlci.showing.plots._style import COLOURS, DASHES, INK, MARKS, panel, panels
 
 @styled
 def attrition(steps: Sequence[tuple[str, int, int]]) -> Figure:
-    """Draw the flow of the selection: each rule in words, how many admissions it removed and how many it left.
+    """Draw the selection of a cohort: each rule, with the number of admissions removed and left.
 
     Args:
-        steps: the rule of each step, how many admissions it removed, how many were left.
+        steps: for each step, its rule, the number of admissions removed, and the number left.
 
     Returns:
         The figure.
@@ -57,7 +57,7 @@ def attrition(steps: Sequence[tuple[str, int, int]]) -> Figure:
 
 @styled
 def learning_curves(curves: Mapping[str, Sequence[float]], *, best: int | None = None, ylabel: str = "nHSIC") -> Figure:
-    """Draw how a fit went, epoch by epoch.
+    """Draw the course of a fit, epoch by epoch.
 
     Args:
         curves: the values after each epoch, one line per name.

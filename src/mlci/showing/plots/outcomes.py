@@ -17,14 +17,14 @@ from mlci.showing.plots._style import INK, PERCENT, POINTS, TICKS, panel, points
 
 @styled
 def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None = None) -> Figure:
-    """Draw one outcome's risk along the score's percentile on a normal scale, which gives both tails room.
+    """Draw one outcome's risk along the percentile of the score, on a normal scale that stretches both tails.
 
-    Scores crowd at one end, percentiles do not: groups lie apart whatever the score's own spacing.
+    Many scores are concentrated at one end of their range; percentiles are spread evenly.
 
     Args:
-        name: of the outcome.
-        rates: how often it happened in groups of the score.
-        fit: the rising curve through them.
+        name: the outcome.
+        rates: observed rates in groups along the score.
+        fit: the nondecreasing curve through them.
         cutoff: the score at which a dotted line is drawn.
 
     Returns:
@@ -54,12 +54,12 @@ def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None =
 
 @styled
 def risk_curves(curves: Sequence[RiskCurve], kind: Literal["binned", "isotonic"], *, title: str = "") -> Figure:
-    """Draw the paper's figures: the risk of each outcome along the score, a panel each.
+    """Draw the figures of the paper: the risk of each outcome along the score, one panel each.
 
     Args:
-        curves: those of the outcomes, as `mlci.judging.curves.risk_curves` makes them.
-        kind: "binned" shows what was observed in quantile bins, whatever its ups and downs; "isotonic" the rising fit.
-        title: above all panels.
+        curves: the curves of the outcomes, as `mlci.judging.curves.risk_curves` makes them.
+        kind: "binned" shows observed rates in quantile bins; "isotonic" the nondecreasing fit.
+        title: the title above all panels.
 
     Returns:
         The figure.
@@ -85,9 +85,9 @@ def risk_curves(curves: Sequence[RiskCurve], kind: Literal["binned", "isotonic"]
             axis.plot(curve.grid, curve.fit(curve.grid), color=VERMILION)
             marks = curve.grid[[int(0.05 * (len(curve.grid) - 1)), int(0.95 * (len(curve.grid) - 1))]]
             axis.plot(marks, curve.fit(marks), "D", color=VERMILION, ms=4, clip_on=False)
-        said = f"Score (Δ = {curve.trend.points}: {curve.trend.verdict})"
+        axis_title = f"Score (Δ = {curve.trend.points}: {curve.trend.verdict})"
         number = curve.trend.level is not None
-        axis.set(title=label(curve.trend.outcome), xlabel=said)
+        axis.set(title=label(curve.trend.outcome), xlabel=axis_title)
         axis.set_ylabel(f"Mean {curve.trend.outcome}" if number else "Risk (% of admissions)")
         if not number:
             axis.set_ylim(0, 1.05 * max(axis.dataLim.y1, 0.01))
@@ -99,13 +99,13 @@ def risk_curves(curves: Sequence[RiskCurve], kind: Literal["binned", "isotonic"]
 def score_distribution(
     name: str, edges: np.ndarray, shares: Sequence[np.ndarray], counts: Sequence[int], *, cutoff: float | None = None
 ) -> Figure:
-    """Draw how the score is spread among admissions without (first) and with an outcome.
+    """Draw the distribution of the score among admissions without (first) and with an outcome.
 
     Args:
-        name: of the outcome.
-        edges: of the bins.
-        shares: of the admissions without and with it, in each bin.
-        counts: how many admissions these are.
+        name: the outcome.
+        edges: the edges of the bins.
+        shares: shares of the admissions without and with it, in each bin.
+        counts: the number of admissions without and with it.
         cutoff: the score at which a dotted line is drawn.
 
     Returns:
@@ -116,8 +116,8 @@ def score_distribution(
     'Score'
     """
     figure, axis = panel()
-    for share, n, colour, dash, said in zip(shares, counts, (BLUE, VERMILION), ("-", "--"), ("without", "with")):
-        axis.stairs(share, edges, color=colour, lw=1.4, ls=dash, label=f"{said} (n = {n:,})")
+    for share, n, colour, dash, which in zip(shares, counts, (BLUE, VERMILION), ("-", "--"), ("without", "with")):
+        axis.stairs(share, edges, color=colour, lw=1.4, ls=dash, label=f"{which} (n = {n:,})")
     if cutoff is not None:
         axis.axvline(cutoff, color=INK, lw=1, ls=":")
     axis.set(title=label(name), xlabel="Score", ylabel="Share of admissions (%)")
@@ -129,13 +129,13 @@ def score_distribution(
 
 @styled
 def calibration(name: str, groups: Rates, smooth: CalibrationCurve) -> Figure:
-    """Draw predicted against observed risk of one outcome; on the dotted line they agree.
+    """Draw predicted against observed risk of one outcome; on the dotted line they are equal.
 
-    Both axes are square roots, so that the low risks of most admissions do not all lie in one corner.
+    Both axes have a square-root scale, which spreads out the low risks of most admissions.
 
     Args:
-        name: of the outcome.
-        groups: observed risks of groups of admissions with about the same predicted one.
+        name: the outcome.
+        groups: observed risks of groups of admissions with about the same predicted risk.
         smooth: the smoothed curve through all admissions.
 
     Returns:
@@ -147,7 +147,7 @@ def calibration(name: str, groups: Rates, smooth: CalibrationCurve) -> Figure:
     >>> calibration("mortality", groups, CalibrationCurve(risk, risk)).axes[0].get_ylabel()
     'Observed risk (%)'
     """
-    figure, axis = panel((3.6, 3.2), right=0.22)  # "100%" may stand at the very end
+    figure, axis = panel((3.6, 3.2), right=0.22)  # room for "100%" at the end
     top = 1.06 * max(float(groups.score.max()), float(groups.high.max()), float(smooth.predicted.max())) or 1.0
     axis.plot([0, top], [0, top], color=INK, lw=1, ls=":")
     axis.plot(smooth.predicted, smooth.observed, color=VERMILION, lw=1.4)

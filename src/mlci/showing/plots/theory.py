@@ -1,4 +1,4 @@
-"""Figures of the theory: what outcomes share, and where to cut."""
+"""Figures of the theory: the shared direction of outcomes, and cuts of the score."""
 
 from collections.abc import Sequence
 
@@ -15,11 +15,11 @@ TALL = 0.12  # of an axis: a number above a bar
 
 @styled
 def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
-    """Draw rho_j^2 of every cut, with each direction's best.
+    """Draw rho_j^2 of every cut, and mark the best cut of each direction.
 
     Args:
-        scan: of all cuts, as `mlci.judging.theory` finds them.
-        names: of the scan's columns.
+        scan: the scan of all cuts, from `mlci.judging.theory`.
+        names: the names of the columns of the scan.
 
     Returns:
         The figure.
@@ -49,12 +49,12 @@ def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
 
 @styled
 def singular_values(values: Sequence[float], *, unrelated: float | None = None) -> Figure:
-    """Draw the share of the outcomes' joint variation in each direction; the first is what they have in common.
+    """Draw the share of the outcomes' joint variation in each direction; the first is the shared direction.
 
     Args:
         values: the singular values.
-        unrelated: what the first would hold if the outcomes were unrelated, the dotted line; by default with equal
-            weights.
+        unrelated: the share of the first direction if the outcomes were unrelated, drawn as a dotted line; by default
+            that of equal weights.
 
     Returns:
         The figure.

@@ -207,7 +207,7 @@ def _judge(asked: _Asked, pool: Crew, shown: Callable[[Part], object]) -> Judgem
     codes = pool.submit(_codes, model, judged, asked.options["seed"])
     diagnosis = pool.submit(_diagnosis, asked, score, labels, weights, patients)
     areas = Areas(known, patients)
-    beside = pool.submit(_beside, asked, points, score, known, risks, areas)
+    compared = pool.submit(_compared, asked, points, score, known, risks, areas)
     metrics = pool.submit(_metrics, asked, points, score, known, risks, patients)
     along = pool.submit(_along, asked, score, known, patients)
     groups = pool.submit(by_group, score, risks, known, parts, patients=patients)
@@ -217,7 +217,7 @@ def _judge(asked: _Asked, pool: Crew, shown: Callable[[Part], object]) -> Judgem
     diagnosed, chosen_here, certificate = diagnosis.result()
     if diagnosed is not None:
         shown(diagnosed)
-    aurocs, gains = beside.result()
+    aurocs, gains = compared.result()
     shown(aurocs)
     table = pd.concat([metrics.result(), along.result()], ignore_index=True)
     figures = {name: _order(areas, name, score, risks.get(name)) | _figures(name, table) for name in known}
@@ -307,7 +307,7 @@ def _cut(model, score, known: Mapping[str, np.ndarray], chosen_here, certificate
     )
 
 
-def _beside(asked: _Asked, points: Future, score, known, risks, areas: Areas) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _compared(asked: _Asked, points: Future, score, known, risks, areas: Areas) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the AUROCs of the index and its rivals, and what it gains over rivals with age and sex."""
     found, options = _rivals(asked, points, score, known, risks), {"patients": areas.design, "areas": areas}
     return compare(score, found, known, **options), rivals.increments(found, known, **options)

@@ -73,9 +73,11 @@ def template() -> "Template":
 def _table_one(findings: Findings) -> dict[str, list[str]]:
     """Return the cohort's Table 1 with outcomes in words, without lines whose counts are all 0."""
     names = findings.people.rules
-    said = {name: label(name) for name in names} | {f"{name}: not known": f"{label(name)}: not known" for name in names}
-    lines = {said.get(name, name[:1].upper() + name[1:]): cells for name, cells in findings.people.table_one.items()}
-    if findings.people.patients is None:  # every admission stands for itself
+    titles = {name: label(name) for name in names} | {
+        f"{name}: not known": f"{label(name)}: not known" for name in names
+    }
+    lines = {titles.get(name, name[:1].upper() + name[1:]): cells for name, cells in findings.people.table_one.items()}
+    if findings.people.patients is None:  # each patient has one admission
         lines.pop("Patients", None)
     return {name: cells for name, cells in lines.items() if set(cells) != {"0"}}
 
@@ -110,11 +112,11 @@ def _aurocs(frame: pd.DataFrame) -> dict | None:
             if row is None:
                 shown.append(None)
                 continue
-            beside = ""
+            verdict = ""
             if model != OWN:
                 above = say.side([(row.gap_low, row.gap_high)])
-                beside = {"better": "lower", "worse": "higher"}.get(above, "too close")
-            shown.append({"value": row.value, "low": row.low, "high": row.high, "beside": beside})
+                verdict = {"better": "lower", "worse": "higher"}.get(above, "too close")
+            shown.append({"value": row.value, "low": row.low, "high": row.high, "verdict": verdict})
         rows.append({"model": model, "cells": shown})
     return {"outcomes": [label(name) for name in outcomes], "rows": rows}
 

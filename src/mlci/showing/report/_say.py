@@ -96,9 +96,9 @@ def verdicts(aurocs: pd.DataFrame, rivals: Sequence[str]) -> dict[str, list[str]
 
 def headline(judgement: Judgement) -> list[str]:
     """Summarise the report in a few sentences."""
-    said = []
+    sentences = []
     people = [name for name in judgement.aurocs["model"].unique() if name in ("Age and sex", "Age", "Sex")]
-    for beside, rivals in (
+    for others, rivals in (
         ("Charlson and Elixhauser", list(CLASSIC)),
         *((f"{name.lower()} alone", [name]) for name in people),
     ):
@@ -107,27 +107,27 @@ def headline(judgement: Judgement) -> list[str]:
             ORDER[name].format(listing(list(map(words, outcomes)))) for name, outcomes in found.items() if outcomes
         ]
         if parts:
-            said.append(f"Compared with {beside}, the index {'; '.join(parts)}.")
+            sentences.append(f"Compared with {others}, the index {'; '.join(parts)}.")
     first = next((contrast for contrast in judgement.cut.contrasts if contrast.above.n and contrast.below.n), None)
     if first:
         above, below = percent(first.above.rate), percent(first.below.rate)
-        said.append(f"At or above its cutoff, {above} {phrase(first.outcome)}; below it, {below}.")
-    return said
+        sentences.append(f"At or above its cutoff, {above} {phrase(first.outcome)}; below it, {below}.")
+    return sentences
 
 
 def weak(outcomes: Sequence[OutcomeFigures]) -> list[str]:
     """Return the weak points of the index, one sentence for each outcome that has any."""
     found = []
     for outcome in outcomes:
-        said = []
+        points = []
         rarer = min(outcome.positives, outcome.n - outcome.positives)
         if rarer < FEW:
             kind = "events" if outcome.positives == rarer else "admissions without it"
-            said.append(f"only {rarer:,} {kind}, so every figure is rough")
+            points.append(f"only {rarer:,} {kind}, so every figure is rough")
         slope = outcome.figures.get("slope")
         if slope and np.isfinite(slope.value) and abs(slope.value - 1) > SLOPE and not slope.low <= 1 <= slope.high:
             way = "too extreme" if slope.value < 1 else "not extreme enough"
-            said.append(
+            points.append(
                 f"predicted risks are {way} (calibration slope {number(slope.value, 2)}, "
                 f"{spread(slope.low, slope.high, 2)})"
             )
@@ -135,18 +135,18 @@ def weak(outcomes: Sequence[OutcomeFigures]) -> list[str]:
         predicted, observed = outcome.groups.score[top], outcome.groups.risk[top]
         outside = not outcome.groups.low[top] <= predicted <= outcome.groups.high[top]
         if len(outcome.groups.n) > 1 and outside and abs(observed - predicted) > TOP * predicted:
-            said.append(
+            points.append(
                 f"in the top tenth of predicted risk, {percent(observed)} had the outcome and {percent(predicted)} "
                 "was predicted"
             )
-        if said:
-            found.append(f"{label(outcome.name)}: {'; '.join(said)}.")
+        if points:
+            found.append(f"{label(outcome.name)}: {'; '.join(points)}.")
     return found
 
 
 def trends(outcomes: Sequence[OutcomeFigures]) -> str:
     ways = {"increasing": "rises", "weakly increasing": "rises weakly", "flat": "hardly changes"}
-    said = []
+    clauses = []
     for verdict, way in ways.items():
         found = [
             f"{words(outcome.name)} (by {100 * outcome.trend.mean:.1f} percentage points)"
@@ -154,8 +154,8 @@ def trends(outcomes: Sequence[OutcomeFigures]) -> str:
             if outcome.trend.verdict == verdict
         ]
         if found:
-            said.append(f"{way} for {listing(found)}")
-    return f"From the 5th to the 95th percentile of the score, the fitted risk {'; it '.join(said)}."
+            clauses.append(f"{way} for {listing(found)}")
+    return f"From the 5th to the 95th percentile of the score, the fitted risk {'; it '.join(clauses)}."
 
 
 def cutoff(cut: Cut) -> str:
@@ -164,21 +164,23 @@ def cutoff(cut: Cut) -> str:
     shown = [contrast for contrast in cut.contrasts if contrast.above.n and contrast.below.n]
     if not shown:
         return f"Every admission scores {rounded(cut.cutoff.score)} or more, so all have high severity here."
-    said = listing([f"{percent(contrast.above.rate)} {phrase(contrast.outcome)}" for contrast in shown])
-    rest = listing([percent(contrast.below.rate) for contrast in shown])
+    above = listing([f"{percent(contrast.above.rate)} {phrase(contrast.outcome)}" for contrast in shown])
+    below = listing([percent(contrast.below.rate) for contrast in shown])
     return (
-        f"Of the {percent(cut.share)} of admissions at or above {rounded(cut.cutoff.score)}, {said}. Below it, the "
-        f"{'rates are' if len(shown) > 1 else 'rate is'} {rest}{', in the same order' if len(shown) > 1 else ''}."
+        f"Of the {percent(cut.share)} of admissions at or above {rounded(cut.cutoff.score)}, {above}. Below it, the "
+        f"{'rates are' if len(shown) > 1 else 'rate is'} {below}{', in the same order' if len(shown) > 1 else ''}."
     )
 
 
 def certificate(cut: Cut) -> str:
     """Return the certificate of the cutoff on the judged admissions, and the outcomes left out when it was chosen."""
-    said = []
+    sentences = []
     if cut.certificate is not None and cut.certificate == cut.certificate:
-        said.append(f"On the admissions of this report, the same cut reaches {cut.certificate:.3f}.")
-    said += [f"The choice of the cutoff left out {words(name)}: {why}." for name, why in cut.cutoff.left_out.items()]
-    return " ".join(said)
+        sentences.append(f"On the admissions of this report, the same cut reaches {cut.certificate:.3f}.")
+    sentences += [
+        f"The choice of the cutoff left out {words(name)}: {why}." for name, why in cut.cutoff.left_out.items()
+    ]
+    return " ".join(sentences)
 
 
 def cutoff_range(cut: Cut) -> str:
@@ -186,7 +188,7 @@ def cutoff_range(cut: Cut) -> str:
     if cut.chosen_here is None:
         return ""
     value, low, high = (
-        rounded(number, 3) for number in (cut.chosen_here.value, cut.chosen_here.low, cut.chosen_here.high)
+        rounded(bound, 3) for bound in (cut.chosen_here.value, cut.chosen_here.low, cut.chosen_here.high)
     )
     sentence = f"Chosen on these admissions, by the same rule and weights, the cutoff would be {value}"
     if not np.isfinite(cut.chosen_here.low):
@@ -198,8 +200,8 @@ def weighting(weights: Mapping[str, float]) -> str:
     """Return how the outcomes are weighted in every cutoff on the page."""
     if len(set(weights.values())) == 1:
         return "outcomes weighted equally" if len(weights) > 1 else "one outcome"
-    said = [f"{words(name)} {weight:.2f}" for name, weight in weights.items()]
-    return f"outcomes weighted as in the fit: {listing(said)}"
+    shares = [f"{words(name)} {weight:.2f}" for name, weight in weights.items()]
+    return f"outcomes weighted as in the fit: {listing(shares)}"
 
 
 def theory_sentences(found: theory.Diagnosis) -> list[str]:
