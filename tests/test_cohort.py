@@ -161,8 +161,8 @@ def test_notes_report_outcomes_with_one_class_or_a_lost_class(made):
         columns(facility=[None, True, None, False], never=[False] * 4), outcomes=("mortality", "facility", "never")
     )
     assert (
-        "mortality loses a class where all outcomes must be known together: 2 of 4 admissions have it, but 0 of the 2 "
-        "that remain." in cohort.notes
+        "mortality has only one class if all outcomes must be known: 2 of 4 admissions have it, but 0 of the 2 whose "
+        "outcomes are all known." in cohort.notes
     )
     assert "never cannot be used: 0 of 4 admissions have it." in cohort.notes
     assert not any(note.startswith("facility") for note in cohort.notes)
@@ -283,5 +283,5 @@ def test_fit_does_not_depend_on_the_order_of_rows():
 def test_spreadsheet_given_as_cohort_raises_an_error_with_the_right_command(tmp_path, name):
     (tmp_path / name).write_bytes(b"visit_id,DX1\n1,I50.9\n")
     for read in (read_cohort, cohort_head):
-        with pytest.raises(InputError, match=f"is no cohort file; `mlci cohort file .*{name} -o cohort.parquet` makes"):
+        with pytest.raises(InputError, match=f"is not a cohort file; `mlci cohort file .*{name} -o cohort.parquet`"):
             read(tmp_path / name)

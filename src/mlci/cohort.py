@@ -348,8 +348,8 @@ class Cohort:
             raise InputError(f"the cohort looks back {self.look_back:g} days already; make it without --look-back.")
         if OBSERVED not in self.table.column_names:
             raise InputError(
-                f"the cohort does not say when admissions began (column {OBSERVED}, which `mlci cohort` writes where "
-                "the source knows it)."
+                f"the cohort does not say when admissions began (it lacks the column {OBSERVED}, which `mlci cohort` "
+                "writes if the source has times)."
             )
         if days == 0:
             return self
@@ -480,7 +480,8 @@ def _check_name(path: str | Path) -> None:
     """Refuse a spreadsheet where a cohort file is needed, and name the command that converts it."""
     if is_sheet(path) and Path(path).is_file():
         name = name_of(path)
-        raise InputError(f"{name}: is no cohort file; `mlci cohort file {name} -o cohort.parquet` makes one of it.")
+        command = f"mlci cohort file {name} -o cohort.parquet"
+        raise InputError(f"{name}: is not a cohort file; `{command}` makes one from it.")
 
 
 def _checked(table: pa.Table, where: str) -> Cohort:
@@ -568,8 +569,8 @@ def _unusable(cohort: Cohort) -> list[str]:
             notes.append(f"{name} cannot be used: {int(known.sum())} of {len(known)} admissions have it.")
         elif len(np.unique(kept)) < 2:
             notes.append(
-                f"{name} loses a class where all outcomes must be known together: {int(known.sum())} of {len(known)} "
-                f"admissions have it, but {int(kept.sum())} of the {len(kept)} that remain."
+                f"{name} has only one class if all outcomes must be known: {int(known.sum())} of {len(known)} "
+                f"admissions have it, but {int(kept.sum())} of the {len(kept)} whose outcomes are all known."
             )
     return notes
 

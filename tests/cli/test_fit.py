@@ -75,5 +75,5 @@ def test_bad_input_is_one_sentence(place, mlci_cli, tmp_path):
     assert "optimiser.lerning_rate is not a known key; allowed are learning_rate" in message
     assert "does not exist" in mlci_cli("fit", cohort, "-o", "none/m", code=2).stderr
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
-    assert "table.csv: is no cohort file" in mlci_cli("fit", "table.csv", "-o", "m", code=2).stderr
+    assert "table.csv: is not a cohort file" in mlci_cli("fit", "table.csv", "-o", "m", code=2).stderr
     assert "not a whole model file" in mlci_cli("score", "table.csv", cohort, "-o", "s.csv", code=2).stderr

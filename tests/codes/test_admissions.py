@@ -77,11 +77,11 @@ def test_scattered_rows_keep_the_order_of_first_appearance():
         ({"admission_id": [1, None], "code": ["I509", "I509"]}, "admission_id, row 2: is empty"),
         (
             {"admission_id": [1, 1], "code": ["A", "B"], "icd_version": [10, 11]},
-            "icd_version, row 2: a whole number is no ICD version",
+            "icd_version, row 2: a whole number is not an ICD version",
         ),
         (
             {"admission_id": [1], "codes": [["A"]], "icd_version": ["ten"]},
-            "row 1: text of 3 characters is no ICD version",
+            "row 1: text of 3 characters is not an ICD version",
         ),
     ],
 )
@@ -96,7 +96,7 @@ def test_unusable_tables_raise_a_clear_error(table, words, tmp_path):
 def test_bad_lists_and_files(tmp_path):
     with pytest.raises(InputError, match="needs a list of codes"):
         as_admissions(["I509", "N179"])
-    with pytest.raises(InputError, match=r"each admission needs a list of texts.*leading zeros"):
+    with pytest.raises(InputError, match=r"each admission needs a list of strings.*leading zeros"):
         as_admissions([["I509", 389]])
     with pytest.raises(InputError, match="ICD version 11 is not known"):
         as_admissions([["I509"]], icd_version=11)
@@ -114,7 +114,7 @@ def test_bad_lists_and_files(tmp_path):
 
 
 def test_repeated_column_names_and_nan_identifiers_raise_a_clear_error(tmp_path):
-    with pytest.raises(InputError, match="the frame: has two columns of one name"):
+    with pytest.raises(InputError, match="the frame: has two columns of the same name"):
         as_admissions(pd.DataFrame([[7, "I10", "I50.9"]], columns=["visit_id", "DX1", "DX1"]), icd_version=10)
     table = pa.table({"visit_id": [7.0, float("nan")], "codes": [["I509"], ["I10"]]})
     with pytest.raises(InputError, match="the frame: column visit_id, row 2: is empty"):

@@ -48,7 +48,7 @@ def test_a_table_states_how_long_each_code_is_carried(tmp_path):
     ("text", "words"),
     [
         ("code\nJ\n", "carry.csv: lacks the column days; it has code"),
-        ("code,days\nJ,soon\n", "carry.csv: column days, row 2: is no number of days"),
+        ("code,days\nJ,soon\n", "carry.csv: column days, row 2: is not a number of days"),
         ("code,days\nJ,1\n,1\n", "carry.csv: column code, row 3: is empty"),
         ("code,days\n", "carry.csv: has no rows"),
     ],

@@ -179,7 +179,7 @@ def test_codes_of_the_other_version_and_lost_zeros_are_reported_not_guessed():
         (lambda: mlci.elixhauser([["I509"]], icd_version=8), "ICD version 8 is not known; allowed are 9 and 10"),
         (
             lambda: mlci.charlson([[4280]]),
-            "each admission needs a list of texts; codes must be text, since numbers lose leading zeros",
+            "each admission needs a list of strings; codes must be text, since numbers lose leading zeros",
         ),
         (lambda: Combined.fit([["I509"]]), "some codes have no ICD version"),
     ],

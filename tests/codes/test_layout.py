@@ -41,7 +41,7 @@ def test_columns_are_found(names, said, expected):
     ("names", "said", "words"),
     [
         ("visit DX1", {"id": "stay"}, r"a.csv: lacks the column stay \(--id\); it has visit, DX1"),
-        ("visit DX1", {"codes": "ICD*"}, r"a.csv: no column is like ICD\* \(--codes\); it has visit, DX1"),
+        ("visit DX1", {"codes": "ICD*"}, r"a.csv: no column matches ICD\* \(--codes\); it has visit, DX1"),
         ("visit DX1", {"version": "ver"}, r"lacks the column ver \(--icd-version\)"),
         ("visit los", {}, r"lacks the column codes; .*\(--codes names them\)"),
         ("Report,,", {}, "is there a title above the header"),

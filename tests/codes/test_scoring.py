@@ -71,7 +71,7 @@ def test_command_warns_of_the_other_version(mlci_cli, tmp_path):
         (
             "admission_id,code,icd_version\n1,I509,7\n",
             [],
-            "a.csv: column icd_version, row 2: a whole number is no ICD version",
+            "a.csv: column icd_version, row 2: a whole number is not an ICD version",
         ),
         ("admission_id,reason\n1,I509\n", [], "a.csv: lacks the column codes"),
         (

@@ -221,7 +221,7 @@ def test_bad_outcomes_raise_one_sentence(outcomes, options, message):
 
 
 def test_invalid_input_and_settings_raise_an_error():
-    with pytest.raises(InputError, match=r"each admission needs a list of texts"):
+    with pytest.raises(InputError, match=r"each admission needs a list of strings"):
         untrained().score([[38.9]])
     with pytest.raises(InputError, match="no outcome sepsis; it has mortality, long_stay"):
         MLCI(outcomes=["sepsis"]).fit(toy_cohort(50))

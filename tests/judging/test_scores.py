@@ -176,7 +176,7 @@ def test_the_bandwidth_of_a_model_can_be_used(tmp_path, mlci_cli):
         (["scores.csv", "cohort.parquet", "--outcome", "nought"], "has no outcome nought; allowed are mortality"),
         (["scores.csv", "cohort.parquet", "--split", "valid"], "no admission in the split valid"),
         (["scores.csv", "cohort.parquet", "--column", "x"], "has no numeric column x; allowed are score, other"),
-        (["scores.csv", "scores.csv"], "is no cohort file"),
+        (["scores.csv", "scores.csv"], "is not a cohort file"),
         (["missing.csv", "cohort.parquet"], "no such file"),
         (["scores.csv", "cohort.parquet", "-o", "a/b"], "the folder a does not exist"),
         (["scores.csv", "cohort.parquet", "--protocol", "paper", "--sigma", "1"], "cannot be combined with"),

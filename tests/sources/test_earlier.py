@@ -55,7 +55,7 @@ def test_a_cohort_that_knows_times_looks_back_later_on(tmp_path):
     assert plain.looking_back(0) is plain
     with pytest.raises(mlci.InputError, match="the cohort looks back 3650 days already; make it without --look-back"):
         asked.looking_back(30)
-    with pytest.raises(mlci.InputError, match=r"does not say when admissions began \(column days_observed"):
+    with pytest.raises(mlci.InputError, match=r"does not say when admissions began \(it lacks the column days_obs"):
         mlci.Cohort.from_frame(VISITS.drop(columns="admit_date")).looking_back(30)
 
 

@@ -310,8 +310,8 @@ class AdmissionsEncoder:
             if value is not None and not written:
                 row = self._row_number(table, pc.index(column.cast(found.type.value_type), value).as_py())
                 raise InputError(
-                    f"{self.where}: column {name}, row {row}: {kind_of(value)} is no ICD version; allowed are 9 and "
-                    "10, also as ICD9, ICD-10 or ICD-10-CM."
+                    f"{self.where}: column {name}, row {row}: {kind_of(value)} is not an ICD version; allowed are 9 "
+                    "and 10, also as ICD9, ICD-10 or ICD-10-CM."
                 )
             numbers.append(int(written[1]) if written else self.version)
         return np.array([*numbers, self.version], dtype=np.int8)[_indices(found)]

@@ -204,7 +204,7 @@ def as_admissions(
         clean = [None if row is None else [None if code != code else code for code in row] for row in rows]
         found = pa.array(clean, pa.list_(pa.string()))
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
-        raise InputError(f"codes: each admission needs a list of texts; {ZEROS}.") from error
+        raise InputError(f"codes: each admission needs a list of strings; {ZEROS}.") from error
     layout, version = Layout("list", (CODES,)), _version_number(icd_version)
     return AdmissionsEncoder(layout, "codes", version, restore_zeros=restore_zeros)(pa.table({CODES: found}))
 
@@ -241,7 +241,7 @@ def as_table(data: Any) -> "pa.Table":
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputError("the frame: a column holds values of several kinds; make it text.") from error
     except nw.exceptions.DuplicateError:
-        raise InputError("the frame: has two columns of one name; each needs a name of its own.") from None
+        raise InputError("the frame: has two columns of the same name; names must be unique.") from None
     except TypeError as error:
         raise InputError(f"a pandas, polars or Arrow frame is needed, not {type(data).__name__}.") from error
 

@@ -107,5 +107,5 @@ def _number(value: object, where: str) -> float:
     except ValueError:
         days = -1.0
     if not 0 <= days < np.inf:
-        raise InputError(f"{where}: is no number of days; allowed is a number from 0.")
+        raise InputError(f"{where}: is not a number of days; allowed are numbers from 0.")
     return days

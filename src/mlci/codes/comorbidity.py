@@ -85,8 +85,8 @@ class Coder:
         """Return the category bits of each admission, in a row for each word of 64; milder forms are included."""
         if not admissions.versions.all():
             raise InputError(
-                "some codes have no ICD version; --icd-version 9 or 10 (icd_version= in Python) says it for all, or "
-                "names the column that says it for each."
+                "some codes have no ICD version; --icd-version 9 or 10 (icd_version= in Python) states it for all, or "
+                "names the column that holds it."
             )
         self._look_up(admissions.values, admissions.versions)
         indices = admissions.indices.astype(np.intp)
@@ -386,9 +386,9 @@ def ages_of(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
         found = column.cast(pa.float64()).to_numpy()
     # Text that is no number, a type without a cast to numbers (lists, dates), and values of several types.
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        raise InputError(f"{where}: some value is no number; allowed are years, or nothing.") from None
+        raise InputError(f"{where}: a value is not a number; allowed are ages in years, or empty cells.") from None
     if len(found) != admissions:
-        raise InputError(f"{where}: has {len(found):,} values for {admissions:,} admissions; needed is one for each.")
+        raise InputError(f"{where}: has {len(found):,} values for {admissions:,} admissions; each needs one.")
     return found
 
 

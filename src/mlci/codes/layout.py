@@ -180,7 +180,7 @@ def _chosen(names: Sequence[str], codes: str | Sequence[str], where: str) -> tup
         hits = hits or [name for name in names if fnmatchcase(name.lower(), pattern.lower())]
         hits = [name for name in hits if flag_number(name) is None] or hits  # DX* is not DXPOA1
         if not hits:
-            raise InputError(f"{where}: no column is like {pattern} (--codes); it has {header_of(names)}.")
+            raise InputError(f"{where}: no column matches {pattern} (--codes); it has {header_of(names)}.")
         found += sorted(hits, key=_position)
     return tuple(dict.fromkeys(found))
 
