@@ -96,7 +96,7 @@ def test_a_process_that_dies_ends_the_run_and_the_next_run_continues(mlci_cli, t
     run.send_signal(signal.SIGCONT)
     log = run.communicate()[1]
     assert run.returncode
-    assert "process 1 of 2: another one has ended, so this one ends too; the same command goes on" in log
+    assert "process 1 of 2: another process has ended, so this one ends too; run the same command again" in log
     assert checkpoint.exists()
     assert not (tmp_path / "model.safetensors").exists()
     assert 0 < log.count("s left\n") < 30  # reported by the first process alone

@@ -100,8 +100,8 @@ class Group:
             dist.all_reduce(tensor, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM)
         except RuntimeError as error:
             raise LostError(
-                f"process {self.rank + 1} of {self.count}: another one has ended, so this one ends too; the same "
-                "command goes on after the last epoch that was finished."
+                f"process {self.rank + 1} of {self.count}: another process has ended, so this one ends too; run the "
+                "same command again to continue after the last finished epoch."
             ) from error
 
 
@@ -155,7 +155,9 @@ def joined(device: str) -> Iterator[tuple[str, Group]]:
     if device == "cuda":
         place, there = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if place >= there:
-            raise InputError(f"process {place + 1} on this machine needs a GPU of its own, and there are {there}.")
+            raise InputError(
+                f"process {place + 1} on this machine needs a GPU of its own, and the machine has {there}."
+            )
         device = f"cuda:{place}"
         torch.cuda.set_device(device)
     # CPU tensors are exchanged as well (`agree`, `sum`), so gloo is needed next to NCCL.

@@ -245,7 +245,7 @@ class _Run:
         if self.group.count > smallest:
             raise InputError(
                 f"{self.group.count} processes are more than the {smallest} admissions of a batch; "
-                "start at most so many."
+                "start at most that many."
             )
         how = "rows" if self.stack else False  # stacked models have a different optimiser state
         facts = ("paper", how, asdict(self.config), list(seeds))
