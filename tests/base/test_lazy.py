@@ -24,7 +24,7 @@ def test_threads_that_ask_different_objects_do_not_wait_for_each_other():
     second.start()
     found = {both[0].place, both[0].place}
     second.join()
-    assert {*found, both[1].place} == {0, 1}  # nobody waited twice
+    assert {*found, both[1].place} == {0, 1}  # no thread waited for the other
 
 
 def test_the_class_keeps_its_words():

@@ -11,7 +11,7 @@ from mlci.base.pieces import Pieces
     "training",
     [
         np.linspace(0, 4, 5000),
-        np.random.default_rng(0).gamma(0.3, 1, 5000),  # a long tail: most quantiles lie in few cells
+        np.random.default_rng(0).gamma(0.3, 1, 5000),  # a long tail: most quantiles are in few cells
         np.random.default_rng(0).integers(0, 9, 5000) / 7.0,  # many ties
         np.full(20, 0.25),
         np.array([-1e300, 0.0, 1e-300, 1e300]),

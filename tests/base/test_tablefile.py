@@ -294,7 +294,7 @@ def test_columns_below_a_merged_header_are_not_left_out_in_silence(name, tmp_pat
         with open_table(tmp_path / name) as table:
             return table.doubt
 
-    head = ("", "visit_id", "diagnoses", "", "", "")  # the numbers of rows stand before all names
+    head = ("", "visit_id", "diagnoses", "", "", "")  # row numbers are in an unnamed first column
     two = told(head, ("1", "7", "I10", "I50.9", "", ""), ("2", "8", "I10", "", "NA", "A41.9"))
     assert two == "columns 4, 6 hold values but have no name: these values are not read."
     assert told(head[:4], ("1", "7", "I10", "I50.9")).startswith("column 4 holds values but has no name")

@@ -59,7 +59,7 @@ def test_work_submitted_by_a_thread_of_a_pool_stays_in_that_pool(monkeypatch):
 
 
 def test_an_error_in_submitted_work_reaches_the_caller_and_the_rest_is_dropped(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 1)  # so that nobody else takes what is left
+    monkeypatch.setattr("os.cpu_count", lambda: 1)  # so that no other thread takes the rest
     done = []
 
     def fails(number: int) -> None:

@@ -54,7 +54,7 @@ def test_a_workbook_as_it_should_be_is_read(book):
         b'<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>',
         b"<row r='9'><c s='1' r='XFD1048576'><v>1</v></c></row>",
         b'<x:row xmlns:x="a"><x:c r="XFD1048576"><v>1</v></x:c></x:row>',
-        b'<row r="900000">' + b"<c><v>1</v></c>" * 30 + b"</row>",  # cells that do not say where they stand
+        b'<row r="900000">' + b"<c><v>1</v></c>" * 30 + b"</row>",  # cells without a position
         b"<row>" + b"<c><v>1</v></c>" * 2000 + b"</row>" + b"<row/>" * 600 + b"<row><c><v>1</v></c></row>",
     ],
 )

@@ -226,7 +226,7 @@ def test_both_indices_of_ahrq_add_up():
 def test_the_principal_diagnosis_is_no_comorbidity_for_ahrq():
     assert ahrq(["I509", "E119"]) == {"mortality": 0, "readmission": 0, "diab_uncx": 1}
     assert ahrq(["I509", "E119"], principal="count")["hf"] == 1
-    assert "diab_uncx" in ahrq(["E119", "E119"])  # told again as a secondary diagnosis
+    assert "diab_uncx" in ahrq(["E119", "E119"])  # recorded again as a secondary diagnosis
     assert mlci.charlson([["I509", "E119"]]).cci_charlson.tolist() == [2]
     assert mlci.indices([["I509", "E119"]], "charlson", principal="skip").cci_charlson.tolist() == [1]
 
@@ -235,7 +235,7 @@ def test_ahrq_needs_some_to_be_present_on_admission_and_exempts_codes():
     flags = lambda code, poa: set(ahrq(["Z00", code], ["Y", poa])) - {"mortality", "readmission"}  # noqa: E731
     assert flags("I509", "Y") == flags("I509", "W") == {"hf"}
     assert flags("I509", "N") == flags("I509", "U") == set()
-    assert flags("E119", "N") == {"diab_uncx"}  # chronic: when it was told does not matter
+    assert flags("E119", "N") == {"diab_uncx"}  # chronic: when it arose does not matter
     assert flags("I130", "N") == {"htn_cx"}  # heart failure as well, had it been there
     assert flags("Z992", "N") == {"renlfl_sev"}  # exempt
     assert flags("I69351", "N") == {"cbvd", "paralysis"}  # a sequela is exempt
@@ -276,7 +276,7 @@ def test_paediatric_conditions_are_what_their_macro_makes_of_them(version):
 
 
 def test_a_device_alone_is_no_complex_chronic_condition():
-    """As medicalcoder tells it: an insulin pump counts for a child who has a condition, such as cerebral palsy."""
+    """As in medicalcoder, an insulin pump counts for a child who has a condition, such as cerebral palsy."""
     found = mlci.indices([["Z46.81"], ["Z46.81", "G80.0"], ["T86.10"]], "pccc", flags=True)
     assert found.pccc_score.tolist() == [0, 2, 1]
     assert found.pccc_metabolic.tolist() == found.pccc_tech.tolist() == [False, True, False]

@@ -58,7 +58,7 @@ def test_columns_of_codes_that_are_not_read_are_named():
     found = find_layout(names, "a.csv")
     assert found.codes == ("main_diagnosis", "DX1", "DX2")
     assert found.doubt.startswith("not read, although named like codes: DX, I10_DX1; --codes")
-    assert find_layout(names, "a.csv", codes="DX*").doubt == ""  # somebody said which count
+    assert find_layout(names, "a.csv", codes="DX*").doubt == ""  # the user named the columns
     frame = pd.DataFrame({"visit_id": [7], "codes": ["I50.9"], "principal_diagnosis": ["A41.9"]})
     with pytest.warns(UserWarning, match="principal_diagnosis"):
         as_admissions(frame, icd_version=10)

@@ -36,7 +36,7 @@ def test_codes_are_carried_once_and_were_there_on_admission():
     }
     assert rows[2]["poa"] == ["N", "Y"]
     observed = [rows[key]["days_observed"] for key in (1, 2, 3, 4)]
-    assert observed == [0, 31.25, 731, None]  # to whatever it looks back; a time that is not known tells nothing
+    assert observed == [0, 31.25, 731, None]  # whatever the look-back; an unknown time gives null
     assert built().table["days_observed"].to_pylist()[:4] == observed
     assert any(note == "look-back of 365 days: 1 admissions carry 1 codes of earlier ones." for note in cohort.notes)
     longer = built(look_back=3650).table.to_pylist()

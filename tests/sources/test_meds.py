@@ -91,7 +91,7 @@ def test_a_flipped_bit_in_a_page_with_a_checksum_is_refused(demos, tmp_path):
     pq.write_table(whole, file, **said)
     assert len(mlci.build_cohort("meds", folder)) == 123
     content = bytearray(file.read_bytes())
-    content[content.index(b"DIAGNOSIS//ICD//10//") + 20] ^= 1  # another code, of which no other part of the file tells
+    content[content.index(b"DIAGNOSIS//ICD//10//") + 20] ^= 1  # another code, which no other part of the file shows
     file.write_bytes(content)
     with pytest.raises(InputError, match="damaged"):
         mlci.build_cohort("meds", folder)

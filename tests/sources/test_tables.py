@@ -129,7 +129,7 @@ def known_answer(cohort: mlci.Cohort) -> None:
         "a1": (False, True, False, False),  # 30 days, 7 days and 24 hours to the second
         "a2": (True, False, True, True),  # one second more
         "a3": (None, False, None, False),  # still here
-        "a4": (True, None, None, None),  # nobody noted when
+        "a4": (True, None, None, None),  # without times
         "a5": (False, False, False, False),  # died on the day, by date alone: before the admission
     }
     assert rows["a1"]["codes"] == ["I10", "I509", "J449"]  # no position: alphabetical
