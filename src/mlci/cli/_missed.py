@@ -1,4 +1,4 @@
-"""Codes that predict an outcome better than a score does, on the terminal."""
+"""Codes that add information about an outcome to a score, on the terminal."""
 
 import click
 

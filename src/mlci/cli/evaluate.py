@@ -24,7 +24,7 @@ from mlci.cli._windows import Windows, windows
     show_default=True,
     help="Compare with age and sex, and with the Charlson and Elixhauser flags, refitted on the train split.",
 )
-@click.option("--missed", is_flag=True, help="Also list the codes that predict an outcome better than the score does.")
+@click.option("--missed", is_flag=True, help="Also list codes that add information about an outcome to the score.")
 @click.option(
     "--look-back",
     type=Windows(),
