@@ -165,6 +165,14 @@ def test_codes_tell_their_version_and_it_is_said(tmp_path, command):
         run(*command, tmp_path / "odd.csv", "-o", tmp_path / "s.csv")
 
 
+def test_codes_of_a_version_that_the_model_does_not_know_are_hinted_at(folder):
+    (folder / "nine.csv").write_text("visit_id,codes\n1,428.0 584.9\n2,518.81\n")
+    (folder / "ten.csv").write_text("visit_id,codes\n1,I01.1\n2,A00.0\n")
+    hint = "the model knows only ICD-10 codes; check the version of these."
+    assert hint in run("score", folder / "m.safetensors", folder / "nine.csv", "-o", folder / "s.csv").stderr
+    assert hint not in run("score", folder / "m.safetensors", folder / "ten.csv", "-o", folder / "s.csv").stderr
+
+
 def test_a_table_too_wide_comes_row_by_row(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "30")
     show("T", ["model", "first", "second"], [["a long name of a model", "0.123456", "0.654321"]])
