@@ -1,4 +1,4 @@
-"""What a person can get wrong in the tables: one sentence with file, column and row or count, exit code 2, no file."""
+"""Errors in a user's tables: one sentence with file, column and row or count, exit code 2, and no output file."""
 
 import errno
 import gzip
@@ -235,6 +235,6 @@ def test_a_long_value_of_a_config_is_not_repeated_whole(tmp_path):
 
 
 @pytest.mark.parametrize("model", ["us2010", "mine.safetensors"])
-def test_a_model_in_place_of_scores_is_told(model):
+def test_a_model_in_place_of_scores_is_reported(model):
     with pytest.raises(click.UsageError, match=f"{model} is a model, not a file of scores: `mlci score` writes"):
         cli.main(["evaluate", model, "cohort.parquet"], standalone_mode=False)

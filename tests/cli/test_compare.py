@@ -49,7 +49,7 @@ def test_a_table_and_several_scores(files, mlci_cli):
     assert table["n"].sum() < 2 * 4060
 
 
-def test_admissions_of_no_weight_are_told_as_such(files, mlci_cli):
+def test_admissions_without_weight_are_reported(files, mlci_cli):
     cohort = mlci.read_cohort(files / "cohort.parquet")
     table = cohort.table.append_column("half", [np.arange(len(cohort)) % 2.0])
     type(cohort)(table, cohort.source, cohort.outcomes).write(files / "cohort.parquet")
@@ -82,7 +82,7 @@ def test_a_table_holds_no_formula(files, mlci_cli):
         (("--split", "later"), "cohort.parquet: there is no split 'later'"),
     ],
 )
-def test_bad_words_are_told(files, mlci_cli, options, message):
+def test_bad_options_are_reported(files, mlci_cli, options, message):
     assert message in mlci_cli(*WORDS, *options, code=2).stderr
 
 

@@ -9,7 +9,7 @@ from mlci.cli import _demo as demo
 @pytest.mark.slow
 @pytest.mark.xdist_group("report")
 def test_demo_goes_on_where_it_stopped_and_does_nothing_twice(tmp_path, monkeypatch):
-    """As a person runs it."""
+    """Run the command as a user does."""
     said: list[str] = []
     folder = tmp_path / "demo"
     monkeypatch.setattr(demo, "_report", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -1,4 +1,4 @@
-"""One exit for everything that goes wrong: a sentence, exit code 2, and nothing of what stood in the file."""
+"""Every error ends in the same way: one sentence, exit code 2, and nothing of the file's content."""
 
 import os
 import signal
@@ -106,7 +106,7 @@ cli.main()
 
 
 def test_a_command_that_fails_does_not_end_the_program_that_called_it(monkeypatch, tmp_path):
-    """Such as one whose server answers in a thread of its own."""
+    """Such as a thread in which a server answers."""
     monkeypatch.setattr(sys, "argv", ["mlci", "score", str(tmp_path / "none"), "none.csv", "-o", "s.csv"])
     monkeypatch.setattr(cli, "without_pandas", lambda _: None)  # the next test of this process may need it
     monkeypatch.setattr(signal, "signal", lambda *_: None)
@@ -167,7 +167,7 @@ def test_after_work_on_a_gpu_the_process_ends_at_once(monkeypatch, capfd):
     assert left == [(0, "done")]  # nothing that was said is lost
 
 
-def test_a_stop_while_a_thread_imports_torch_is_told_in_a_sentence(monkeypatch, capsys):
+def test_a_stop_while_a_thread_imports_torch_is_one_sentence(monkeypatch, capsys):
     def stopped(**_):
         raise KeyboardInterrupt
 
@@ -182,8 +182,8 @@ def test_a_stop_while_a_thread_imports_torch_is_told_in_a_sentence(monkeypatch, 
 
 
 @pytest.mark.parametrize("early", ["click.py", "sitecustomize.py"])
-def test_a_stop_while_the_program_is_being_loaded_is_told_too(early, tmp_path):
-    """By Ctrl-C in the first tenth of a second: at an import, or before the first line of a command."""
+def test_a_stop_while_the_program_is_loading_is_one_sentence(early, tmp_path):
+    """Press Ctrl-C in the first tenth of a second: during an import, or before the first line of a command."""
     stop = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
     later = f"import warnings\ndef filterwarnings(*_, **__): {stop}\nwarnings.filterwarnings = filterwarnings"
     (tmp_path / early).write_text(stop if early == "click.py" else later)

@@ -1,4 +1,4 @@
-"""`mlci explain`: rows of codes add up to what `mlci score` gives, typed codes are explained, bad input is told."""
+"""`mlci explain`: rows of codes add up to what `mlci score` gives, typed codes are explained, bad input is reported."""
 
 import re
 from dataclasses import replace
@@ -90,7 +90,7 @@ def test_typed_codes_are_explained(mlci_cli, typed, version):
     assert sum(map(float, column[:-1])) == pytest.approx(float(column[-1]), abs=0.002)
 
 
-def test_what_was_typed_wrong_is_told(mlci_cli):
+def test_typing_errors_are_reported_with_suggestions(mlci_cli):
     done = mlci_cli("explain", "us2010", "I50.9", "sepsis", "--icd-version", "10")
     assert (
         "'sepsis' is not understood and does not count (did you mean A41.9 Sepsis, unspecified organism" in done.stderr

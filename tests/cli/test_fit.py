@@ -1,4 +1,4 @@
-"""`mlci fit` and `mlci score` as a person runs them, power cuts included."""
+"""`mlci fit` and `mlci score` as users run them, including interruptions."""
 
 import random
 import signal

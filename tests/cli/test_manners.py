@@ -77,7 +77,7 @@ def test_force_overwrites_a_cohort(folder):
         mlci.read_cohort(folder / "other.parquet")
 
 
-def test_an_interrupt_says_that_the_same_command_goes_on(monkeypatch, capsys):
+def test_an_interrupt_reports_that_the_same_command_continues(monkeypatch, capsys):
     def interrupted(**_):
         raise KeyboardInterrupt
 
@@ -124,7 +124,7 @@ def test_tables_of_a_benchmark_show_whole_figures(monkeypatch, capsys, width):
         assert said.count(f"{11 * (place + 1)}.00 ± 0.10") == 2
 
 
-def test_what_is_read_is_said_at_once_and_without_a_password(tmp_path, monkeypatch):
+def test_the_source_is_printed_at_once_and_without_a_password(tmp_path, monkeypatch):
     import mlci.cohort
 
     def built(*_, **__):
@@ -155,7 +155,7 @@ def test_a_folder_of_outputs_loses_nothing(folder):
 
 
 @pytest.mark.parametrize("command", [("score", "us2010"), ("indices",)])
-def test_codes_tell_their_version_and_it_is_said(tmp_path, command):
+def test_the_version_of_codes_is_found_and_printed(tmp_path, command):
     (tmp_path / "a.csv").write_text("visit_id,DX1,DX2\n1,I50.9,N17.9\n2,E11.9,\n")
     (tmp_path / "odd.csv").write_text("visit_id,DX1,DX2\n1,I50.9,428.0\n")
     done = run(*command, tmp_path / "a.csv", "-o", tmp_path / "s.csv", "-q")

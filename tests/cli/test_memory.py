@@ -1,4 +1,4 @@
-"""Commands that stream take Arrow's memory from jemalloc, and where Arrow has none, as it comes."""
+"""Commands that stream make Arrow use jemalloc if Arrow has it."""
 
 import pyarrow as pa
 import pytest

@@ -13,7 +13,7 @@ from mlci.cohort import Cohort
 
 @pytest.fixture(scope="module")
 def survey(tmp_path_factory):
-    """A sample without patient ids: weights, hospitals and regions, and a score beside it."""
+    """Write a sample without patient ids, with weights, hospitals and regions, and a file of scores."""
     rng, n, folder = np.random.default_rng(5), 600, tmp_path_factory.mktemp("survey")
     severity = rng.normal(size=n)
     died = rng.random(n) < 1 / (1 + np.exp(1.5 - severity))
@@ -54,7 +54,7 @@ def evaluate(folder, *words):
     return said, pd.read_csv(output).set_index("metric")
 
 
-def test_evaluate_weighs_figures_and_says_so_without_a_word_of_patients(survey):
+def test_evaluate_weights_figures_and_reports_the_design(survey):
     folder, score, died, weight = survey
     plain, before = evaluate(folder)
     said, after = evaluate(folder, "--weights", "weight", "--cluster", "hospital", "--strata", "region")

@@ -1,4 +1,4 @@
-"""A model says which codes it was made for, takes those alone, and is not handed others without a word."""
+"""A model file records which codes it was made for; scoring uses only those, and warns about others."""
 
 import numpy as np
 import pandas as pd
@@ -37,7 +37,7 @@ def run(*words: object):
     return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
 
 
-def test_the_file_says_what_it_was_made_for(folder, cohort):
+def test_the_file_records_what_it_was_made_for(folder, cohort):
     only, everything = (mlci.load(folder / f"{poa}.safetensors") for poa in ("only", "all"))
     assert (only.model_.vocabulary.poa, everything.model_.vocabulary.poa) == ("only", "all")
     present = cohort.present()

@@ -36,7 +36,7 @@ def test_it_holds_every_group_figure_and_verdict(page, found):
     assert "What the choice of index changes" in page
 
 
-def test_it_needs_nobody_and_runs_nothing(page):
+def test_it_needs_no_network_and_runs_no_script(page):
     assert "<script" not in page
     assert not re.findall(r'(?:src|href)="(?!#)', page)
     assert "default-src 'none'" in page
@@ -88,7 +88,7 @@ def test_hundreds_of_groups_are_drawn_and_the_outliers_named():
 
 
 def test_groups_of_nothing_but_few_events_have_a_page_too():
-    """Nobody is ranked, a group has no event, another a single admission: said, not broken."""
+    """The page reports that no group is ranked, that one has no event, and another a single admission."""
     cohort = six_hospitals()
     rows = np.arange(len(cohort)) % 20 == 0
     part = cohort.where(rows)

@@ -48,7 +48,7 @@ def test_the_tables_hold_what_is_drawn(hospital, tmp_path):
     assert alone.trend.mean == pytest.approx(fitted[189] - fitted[9])
 
 
-def test_the_change_is_told_with_its_deviation(hospital):
+def test_the_change_is_reported_with_its_deviation(hospital):
     cohort, seeds = hospital
     [died, _] = curves.compute({"x": seeds}, cohort)["x"]
     mean, sd = np.mean(died.trend.deltas), np.std(died.trend.deltas, ddof=1)

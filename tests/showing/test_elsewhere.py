@@ -1,4 +1,4 @@
-"""An album that another process draws: the same pictures, whatever becomes of that process, which never stays."""
+"""An album drawn by a second process: the same pictures even if that process fails, and it always ends."""
 
 import os
 import signal
@@ -50,7 +50,7 @@ def test_pictures_are_the_same_and_drawn_here_where_the_process_dies(killed_befo
     assert album.process.returncode == (0 if killed_before is None else -signal.SIGKILL)
 
 
-def test_an_error_of_a_drawing_is_told_here():
+def test_an_error_of_a_drawing_is_raised_here():
     with DrawnElsewhere() as album:
         album.draw(Sketch("none", "", "no_such_plot", ()))
         with pytest.raises(AttributeError, match="no_such_plot"):

@@ -84,7 +84,7 @@ def test_nothing_is_clipped_and_titles_do_not_touch(name):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_svg_is_well_formed_small_and_says_what_it_shows(name):
+def test_svg_is_well_formed_small_and_has_a_text_alternative(name):
     text = plots.svg(draw(name), prefix="x", alternative='5 < 6 & "so on"')
     root = ElementTree.fromstring(text)
     assert root.get("role") == "img"
@@ -158,7 +158,7 @@ def test_a_waterfall_ends_at_the_score():
         plots.waterfall(index.explain(["A000"]))
 
 
-def test_numbers_that_a_figure_says_keep_their_digits():
+def test_numbers_in_texts_of_a_figure_keep_their_digits():
     figure = draw("threshold_scan")
     figure.axes[0].set_yticks([0.0125, 0.175])
     text = plots.svg(figure, prefix="x", alternative="the best is 0.2025")
@@ -181,7 +181,7 @@ def test_no_number_above_a_bar_is_struck_out(unrelated):
 
 
 @pytest.mark.parametrize("ends", [(52, 74), (61.2, 61.9), (8, 900)])
-def test_a_funnel_says_how_many_events_however_alike_its_groups_are(ends):
+def test_a_funnel_has_ticks_even_if_its_groups_are_alike(ends):
     point = {"group": "North", "effective": np.mean(ends), "ratio": 1.0, "verdict": "as expected", "ranked": True}
     line = pd.DataFrame({"effective": ends, "low95": 0.8, "high95": 1.2, "low998": 0.7, "high998": 1.4})
     figure = plots.funnel(pd.DataFrame([point]), line)

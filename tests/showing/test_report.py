@@ -136,7 +136,7 @@ def test_codes_of_few_admissions_are_not_listed(made):
     assert min(counts) >= 10
 
 
-def test_an_odd_cohort_is_said_aloud_and_escaped(made, empty_figures):
+def test_an_odd_cohort_is_flagged_and_escaped(made, empty_figures):
     _, index, cohort, _ = made
     odd = cohort.split("valid")
     odd = replace(odd.where(odd.labels("mortality")[:, 0] != 1), source="<img src=x onerror=alert(1)>", notes=("<b>",))
@@ -149,7 +149,7 @@ def test_an_odd_cohort_is_said_aloud_and_escaped(made, empty_figures):
     assert "&lt;b&gt;" in page
 
 
-def test_a_weighted_report_says_so_and_shows_the_populations_rates(made, empty_figures):
+def test_a_weighted_report_shows_the_rates_of_the_population(made, empty_figures):
     _, index, cohort, _ = made
     few = cohort.where(np.arange(len(cohort)) % 3 == 0)
     weight = np.where(few.labels("long_stay")[:, 0] == 1, 3.0, 1.0)

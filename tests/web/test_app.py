@@ -133,7 +133,7 @@ def test_codes_are_found_by_words_and_by_beginning(web):
     assert [icd.normalise(one["code"]) for one in nine] == [one.code for one in search("428", 9, 3)]
 
 
-def test_card_tells_what_the_model_is(web, index):
+def test_the_card_describes_the_model(web, index):
     card, model = web.get("/api/model").json(), index.model_
     assert card["outcomes"] == model.outcomes
     assert card["cutoff"]["score"] == model.cutoff.score
@@ -239,7 +239,7 @@ def test_other_sites_are_kept_out(web):
     assert "page itself" in refused(web.post("/files", files=file, headers={"sec-fetch-site": "cross-site"}), 403)
 
 
-def test_a_fault_inside_is_told_without_traceback_and_logged_without_codes(index, monkeypatch, caplog):
+def test_an_internal_error_has_no_traceback_and_is_logged_without_codes(index, monkeypatch, caplog):
     def fail(*_, **__):
         raise KeyError("I509 of admission 17")
 
@@ -298,7 +298,7 @@ def test_what_if_is_the_score_of_the_changed_codes(index, codes, off, plus):
 
 
 def said_on(page: str) -> str:
-    """The words of a page."""
+    """Return the text of a page."""
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", page))).replace(" ,", ",")
 
 
@@ -307,7 +307,7 @@ def test_a_change_that_two_digits_do_not_show_is_no_way_from_a_score_to_itself()
     assert not any(re.search(r"from (\S+) to \1$", row.words) for row in rows)
 
 
-def test_the_page_says_it_all(web, index):
+def test_the_page_shows_the_whole_answer(web, index):
     page = web.get("/", params={"codes": "I50.9; n179\nE11.9, 428.0 éé"}).text
     codes, said = ["I509", "N179", "E119"], said_on(page)  # what is not understood does not count
     row = index.table([codes]).iloc[0]
@@ -354,14 +354,14 @@ def test_risks_are_never_0_and_percentiles_never_100():
 
 
 @pytest.mark.parametrize("age", ["1e2", "50.5", "200", "x"])
-def test_an_age_that_is_none_is_told_on_the_page_itself(web, age):
+def test_an_invalid_age_is_reported_on_the_page(web, age):
     page = web.get("/", params={"codes": "I50.9", "age": age})
     assert page.status_code == 422
     assert "must be a whole number of years, from 0 to 129" in said_on(page.text)
     assert 'id="result"' in page.text  # which the script puts in its place
 
 
-def test_every_page_says_where_its_risks_were_learned(web):
+def test_every_page_names_the_source_of_its_risks(web):
     for path in ("/", "/?codes=I50.9", "/compare?a=I10&b=I50.9", "/files", "/model", "/nothing"):
         said = said_on(web.get(path).text)
         assert "Not for use on patients: learned from a synthetic hospital" in said
@@ -513,7 +513,7 @@ def fetch(web: httpx.Client, page: httpx.Response) -> bytes:
     return web.get(re.search(r'href="(/files/[^"]*/scores)"', page.text)[1]).raise_for_status().content
 
 
-def test_sheets_that_are_not_read_and_identifiers_that_come_again_are_told(web):
+def test_unread_sheets_and_repeated_identifiers_are_reported(web):
     file = io.BytesIO()
     with pd.ExcelWriter(file) as book:
         for month in ("March", "April"):
@@ -543,7 +543,7 @@ def test_a_spreadsheet_comes_back_with_what_was_understood(web, index):
     ("many", "said"),
     [(1, "One admission; click"), (3, "All 3 admissions; click"), (201, "The first 200 admissions; click")],
 )
-def test_a_table_of_scores_says_whether_it_is_the_whole(web, many, said):
+def test_the_caption_of_a_table_of_scores_counts_its_rows(web, many, said):
     page = scored(web, "a.csv", b"admission_id,codes\n" + b"".join(b"%d,A000\n" % row for row in range(many)))
     assert said in page.text
 
@@ -587,13 +587,13 @@ def test_a_file_comes_back_scored(web, index, name, kind):
         ("a.csv.gz", b"not gzip", "a.csv.gz: "),
     ],
 )
-def test_a_bad_file_is_told_in_one_sentence_that_names_it(web, name, content, words):
+def test_a_bad_file_is_reported_by_name_in_one_sentence(web, name, content, words):
     page = scored(web, name, content)
     assert words in refused(page, 200)
     assert "/tmp" not in page.text
 
 
-def test_a_file_of_no_byte_is_said_to_be_empty(web):
+def test_an_empty_file_is_reported(web):
     for name in ("a.csv", "a.xlsx", "a.parquet", "a.csv.gz"):
         assert f"{name}: is empty" in refused(web.post("/files", files={"file": (name, b"")}), 422)
 
@@ -606,7 +606,7 @@ def test_a_file_of_no_byte_is_said_to_be_empty(web):
         ("XXX8 XXX9", "Of 2 codes, all are unknown"),
     ],
 )
-def test_how_many_codes_are_unknown_is_said_in_words(web, codes, said):
+def test_the_number_of_unknown_codes_is_reported(web, codes, said):
     assert said in said_on(scored(web, "a.csv", f"admission_id,codes\n1,{codes}\n".encode()).text)
 
 
@@ -636,7 +636,7 @@ def kept(index):
         uploads.close()
 
 
-def test_a_page_that_is_loaded_again_keeps_its_scores_however_late_it_is_said_to_be_left(kept):
+def test_a_reloaded_page_keeps_its_scores_even_if_its_leaving_is_reported_late(kept):
     uploads, token, seconds = kept
     first = uploads.opened(token).loads
     again = uploads.opened(token).loads
@@ -727,7 +727,7 @@ def model_file(index, tmp_path_factory):
 
 
 def test_a_kill_leaves_no_file_and_logs_hold_no_codes(model_file, tmp_path):
-    """Of a server that other machines reach, which it says."""
+    """A server that other machines can reach prints a warning."""
     content = b"admission_id,codes\n" + b"".join(b"secret%d,I50.9 N17.9\n" % i for i in range(60_000))
     with serving(model_file, "--host", "0.0.0.0", TMPDIR=str(tmp_path)) as (process, address):
         address = address.replace("0.0.0.0", "127.0.0.1")
@@ -747,7 +747,7 @@ def test_a_kill_leaves_no_file_and_logs_hold_no_codes(model_file, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_server_that_is_told_to_stop_says_no_traceback(model_file, tmp_path, number):
+def test_a_stopped_server_prints_no_traceback(model_file, tmp_path, number):
     with serving(model_file, TMPDIR=str(tmp_path)) as (process, address):
         assert httpx.get(f"{address}/", timeout=PATIENCE).status_code == 200
         process.send_signal(number)
@@ -862,7 +862,7 @@ def test_codes_of_all_admissions_are_looked_up_once_to_explain_them(index, monke
     ],
     ids=lambda asked: str(asked)[:60],
 )
-def test_a_few_codes_are_answered_at_once_and_what_takes_longer_holds_nobody_up(index, monkeypatch, asked, at_once):
+def test_few_codes_are_answered_at_once_and_long_requests_block_no_others(index, monkeypatch, asked, at_once):
     threads = []
 
     def noted(work: Callable) -> Callable:

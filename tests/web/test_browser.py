@@ -1,4 +1,4 @@
-"""A person at the page: typing, searching, asking what if, sending a file; by mouse, by keyboard and without script."""
+"""A user of the pages: type, search, try a what-if, upload a file; by mouse, by keyboard and without JavaScript."""
 
 import io
 import re
@@ -71,7 +71,7 @@ def shown(value: float) -> str:
 
 
 def wait_for_address(page: Page, **wanted: list[str]) -> None:
-    """The script renews the page and then its address, of which the browser tells a moment later."""
+    """Wait for an address: the script changes the page first, then the address."""
     page.wait_for_url(lambda url: parse_qs(urlsplit(url).query) == wanted)
 
 
@@ -213,7 +213,7 @@ def test_what_is_not_understood_is_offered_right_and_never_counts(page, index):
 
 
 @pytest.mark.parametrize(("typed", "code"), [("chf", "I50.9"), ("heart attack", "I21.9"), ("sepsys", "A41.9")])
-def test_search_by_what_people_say(page, typed, code):
+def test_search_by_everyday_words(page, typed, code):
     page.goto("/")
     page.get_by_label("Find a code").press_sequentially(typed)
     expect(page.locator("#found li").first).to_contain_text(code)
@@ -243,7 +243,7 @@ def test_a_print_has_model_date_and_codes_and_no_controls(page):
     assert "severity. mlci" in " ".join(page.locator("footer").inner_text().split())  # no dot of a link that is gone
 
 
-def test_a_print_of_scores_says_of_which_file(page):
+def test_a_print_of_scores_names_the_file(page):
     page.goto("/files")
     file = {"name": "a.csv", "mimeType": "", "buffer": b"admission_id,codes\n1,I509\n"}
     page.get_by_label("Drop a file here").set_input_files(file)
@@ -337,7 +337,7 @@ def test_it_works_without_script(browser, address, index):
     context.close()
 
 
-def test_a_server_that_is_gone_is_told(tab, index):
+def test_a_server_that_is_gone_is_reported(tab, index):
     page = tab
     with running(index) as address:
         page.goto(f"{address}/?codes=I10")

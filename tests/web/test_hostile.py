@@ -1,4 +1,4 @@
-"""Clients that mean harm: half-open connections, foreign pages, bombs, parts of files, cells that are formulas."""
+"""Hostile clients: half-open connections, foreign pages, zip bombs, truncated uploads, cells with formulas."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The card: what it is made of, what it says about itself, and its files."""
+"""The card: its points, its texts, and its files."""
 
 import datetime
 import html
@@ -63,7 +63,7 @@ def test_points_are_added_once_for_each_group(card):
     assert card.code_points(admission).tolist() == [one.points + two.points]
 
 
-def test_codes_that_tell_an_outcome_bring_points_only_if_asked(card, cohort):
+def test_codes_that_reveal_an_outcome_have_points_only_on_request(card, cohort):
     assert not any(tells(line.category, line.version) for line in card.lines)
     assert card.code_points(Admissions.from_lists([["I469"]], icd_version=10)).tolist() == [0]
     asked = make_card(random_index(cohort), cohort, size=12, made=DAY, outcome_codes=True)
@@ -88,7 +88,7 @@ def test_points_for_age(cohort, card):
         make_card(random_index(cohort), replace(cohort, table=cohort.table.drop_columns(["age"])), people={"age": True})
 
 
-def test_the_card_says_where_it_comes_from(card, tmp_path):
+def test_the_card_names_its_origin(card, tmp_path):
     assert "Made on 2026-01-31 for ICD-10 codes" in say.about(card)
     assert "1,050 admissions of the cohort “a made-up hospital”" in say.about(card)
     head, *rows = say.meaning(card)

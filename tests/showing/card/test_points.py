@@ -1,4 +1,4 @@
-"""Whole points: found again where they are the truth, and aimed at every outcome alike."""
+"""Integer points: recovered if they are the truth, and fitted to all outcomes."""
 
 from itertools import combinations
 
@@ -13,7 +13,7 @@ from mlci.showing.card._points import ages, fit_points, groups, target
 
 
 def test_whole_points_are_found_again():
-    """An aim that is a card is given back, in the coarsest unit; groups that lower it or do nothing stay out."""
+    """A target that is a card is recovered in the coarsest unit, without groups that lower it or have no effect."""
     rng = np.random.default_rng(0)
     present = (rng.random((4000, 8)) < 0.3).astype(np.int64)
     points = np.array([5, 2, 0, 1, 3, 0, 0, 4])
@@ -36,7 +36,7 @@ def test_a_short_card_takes_the_groups_that_explain_most():
     assert tuple(found) == best
 
 
-def test_nothing_to_give_points_to_is_told():
+def test_a_target_without_points_is_reported():
     with pytest.raises(InputError, match="a card cannot be made"):
         fit_points(sparse.csr_array(np.eye(20, 3, dtype=np.int64)), -np.eye(20, 3).sum(axis=1), size=3)
 

@@ -1,4 +1,4 @@
-"""Every part of the report survives emptiness: real demos of a hundred admissions, one outcome, three deaths."""
+"""Every part of the report works with few data: demos of a hundred admissions, one outcome, three deaths."""
 
 import re
 from dataclasses import replace
@@ -25,7 +25,7 @@ def text_of(page: str) -> str:
 
 
 def read(index, cohort: Cohort, **options) -> str:
-    """The page's text; nothing on it is the word nan."""
+    """Return the text of the page, and check that it does not contain nan."""
     text = text_of(build(index, cohort, command="mlci report", resamples=20, **options))
     assert "nan" not in re.findall(r"\w+", text.lower())
     return text
@@ -41,7 +41,7 @@ def test_a_demo_of_a_hundred_admissions(source, demos):
 
 
 def changed(cohort: Cohort, **columns) -> Cohort:
-    """The cohort with columns added, or exchanged."""
+    """Return the cohort with columns added or replaced."""
     table = cohort.table
     for name, values in columns.items():
         place = table.column_names.index(name) if name in table.column_names else None
@@ -59,7 +59,7 @@ def with_people(cohort: Cohort) -> Cohort:
 
 
 def deaths(cohort: Cohort, many: int) -> Cohort:
-    """The cohort with so many deaths among the test admissions."""
+    """Return the cohort with this number of deaths among the test admissions."""
     died, test = cohort.labels("mortality")[:, 0] == 1, np.flatnonzero(cohort.column("split") == "test")
     died[test] = False
     died[test[:many]] = True
@@ -136,7 +136,7 @@ def test_one_weighting_for_every_cutoff(cohort):
     assert found.diagnosis.weights == tuple(weights)
 
 
-def test_own_risks_stand_beside_the_score_where_they_order_otherwise(cohort):
+def test_own_risks_are_a_rival_if_they_rank_differently(cohort):
     """And so does what the score alone explains, by the model's curve over it."""
     test = cohort.split("test")
     for table in (False, True):
@@ -167,7 +167,7 @@ def test_the_record_of_any_recipe_is_shown(cohort):
 
 
 def test_groups_along_the_score_lie_apart():
-    """Evenly on the normal scale, so that neither end is smeared; a handful of admissions makes two groups."""
+    """Groups are spaced evenly on the normal scale; a few admissions make two groups."""
     from scipy.special import ndtri
 
     place = ndtri(levels(50_000))

@@ -1,4 +1,4 @@
-"""What the report claims: never more than its intervals hold."""
+"""The report claims no more than its intervals support."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_a_side_is_taken_only_where_the_interval_leaves_out_nothing():
     }
 
 
-def test_the_headline_says_all_three(findings):
+def test_the_headline_has_all_three_verdicts(findings):
     frame = aurocs(
         *((name, "mortality", 0.01, 0.09) for name in ("Charlson", "Elixhauser")),
         *((name, "long_stay", -0.02, 0.09) for name in ("Charlson", "Elixhauser")),
@@ -95,7 +95,7 @@ def test_red_flags(findings):
     assert say.flags(nothing) == ["The index could not be evaluated: all scores are alike."]
 
 
-def test_the_cutoff_says_its_range(findings):
+def test_the_cutoff_has_its_range(findings):
     cut = findings.judgement.cut
     text = say.cutoff_range(cut)
     assert f"the cutoff would be {rounded(cut.chosen_here.value, 3)}" in text
@@ -104,7 +104,7 @@ def test_the_cutoff_says_its_range(findings):
         assert caught.rate == one.above.positives / (one.above.positives + one.below.positives)
 
 
-def test_refits_are_told_per_outcome_with_how_far_risks_move(findings):
+def test_refits_are_reported_per_outcome_with_the_change_in_risks(findings):
     rows = [("died", figure, 0.8, 0.79, 0.01, 0.78, 0.8) for figure in ("auroc", "risk_auroc", "deviance")]
     rows += [("died", "risk moved", np.nan, 0.02, 0.01, 0.01, 0.03)]
     rows += [("score", "rank correlation", np.nan, 0.9, 0, 0, 1)]

@@ -56,7 +56,7 @@ def test_answers_of_the_authors_take_their_place(made, tmp_path, empty_figures):
         (b'ethics = "\xff"', "is not text in UTF-8"),
     ],
 )
-def test_a_study_that_cannot_be_used_is_told(text, said, tmp_path):
+def test_a_study_that_cannot_be_used_is_reported(text, said, tmp_path):
     path = tmp_path / "study.toml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=re.escape(str(path)) + ".*" + said):
