@@ -40,6 +40,14 @@ def test_a_page_and_what_the_terminal_shows(files, mlci_cli, empty_figures):
     assert "mlci compare cohort.parquet" in page
 
 
+def test_a_score_that_hardly_adjusts_is_flagged(files, mlci_cli, empty_figures):
+    scores = pd.read_csv(files / "scores.csv")
+    scores.assign(noise=np.random.default_rng(0).normal(size=len(scores))).to_csv(files / "scores.csv", index=False)
+    for score, flagged in (("noise", True), ("severity", False)):
+        mlci_cli(*WORDS, "-o", f"{score}.html", "--score", score)
+        assert (f"hardly adjusted for case mix: {score} (AUROC" in (files / f"{score}.html").read_text()) == flagged
+
+
 def test_a_table_and_several_scores(files, mlci_cli):
     said = mlci_cli(*WORDS, "--weights", "weight", "--split", "train,valid", "-o", "table.csv").stdout
     assert "severity and age:" in said

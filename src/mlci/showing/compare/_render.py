@@ -14,6 +14,8 @@ from mlci.measures.ratios import Dispersion
 from mlci.showing._pages import Picture, environment
 from mlci.showing._words import listing, number, percent, spread
 
+WEAK = 0.55  # AUROC of recalibrated risks below which a score hardly adjusts
+
 ROOM = {
     "additive": "allowing for usual differences between groups (an additive variance; Spiegelhalter)",
     "multiplicative": "allowing for usual differences between groups (a factor on the variance; Spiegelhalter)",
@@ -87,6 +89,9 @@ def _flags(found: Comparison) -> list[str]:
         flags.append(f"Figures that would reveal fewer than {LEAST} admissions are hidden, for {listing(hidden)}.")
     if found.left_out:
         flags.append(f"{found.left_out:,} admissions are left out: {why_left_out('group', found.weighted_by)}.")
+    weak = [f"{row.model} (AUROC {number(row.auroc)})" for row in found.models.itertuples() if row.auroc < WEAK]
+    if weak:
+        flags.append(f"The ratios are hardly adjusted for case mix: {listing(weak)} hardly ranks these admissions.")
     coders = _names(found.coding, "many")
     if coders:
         flags.append(

@@ -52,8 +52,8 @@ def flags(findings: Findings) -> list[str]:
             f"In {people.unscored:,} of {people.admissions:,} admissions, fewer than half of the codes are understood. "
             f"These admissions have no score and are not included in any figure below."
         )
-    found += in_words(findings.made, called=label)
-    found += [f"{shift[:1].upper()}{shift[1:]}" for shift in people.shifts]
+    sentences = [*in_words(findings.made, called=words), *people.shifts]
+    found += [f"{sentence[:1].upper()}{sentence[1:]}" for sentence in sentences]
     if people.others:
         found.append(
             f"Not evaluated: {listing(list(people.others))}, because the index has no risk by "
