@@ -125,5 +125,5 @@ def test_outcomes_are_called_by_their_labels_in_what_a_reader_must_know_first(fi
     told = " ".join(say.flags(replace(findings, made=made)))
     for name in ("mortality_30d", "long_stay", "icu_transfer"):
         assert name not in told
-    for words in ("30-day mortality has few events", "Long stay is missing for 20", "ICU transfer has no part"):
+    for words in ("30-day mortality has few events", "long stay is missing for 20", "ICU transfer has no part"):
         assert words in told
