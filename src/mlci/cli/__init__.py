@@ -76,7 +76,6 @@ def cli() -> None:
 
 def main() -> None:
     """Run a command; report an error as one sentence, without a traceback."""
-    warnings.filterwarnings("ignore", message="Attempting to run cuBLAS")  # torch's, at the first step on a GPU
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
     without_pandas(sys.argv[1:])
     for number in STOP_SIGNALS:

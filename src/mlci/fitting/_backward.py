@@ -4,6 +4,8 @@
 two seconds.
 """
 
+from functools import cache
+
 import torch
 from torch import Tensor
 
@@ -29,4 +31,12 @@ def backward(scores: Tensor, gradient: Tensor) -> None:
     >>> weight.grad
     tensor([ 3., 15.])
     """
+    _attach(scores.device)
     _Known.apply(scores, gradient.view_as(scores)).backward()
+
+
+@cache
+def _attach(device: torch.device) -> None:
+    """Attach torch's backward thread to the context of a GPU: torch warns if cuBLAS is the first to need it there."""
+    if device.type == "cuda":
+        torch.ones(1, device=device, requires_grad=True).square().backward()
