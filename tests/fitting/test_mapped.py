@@ -85,6 +85,12 @@ def test_unknown_outcomes_and_cohorts_in_memory_cannot_be_mapped(path, tmp_path)
         MLCI(config=CONFIG).fit(toy_cohort(50), memory_map=tmp_path / "tokens")
 
 
+@pytest.mark.parametrize("name", ["outcomes", "split", "subjects"])
+def test_what_the_cohort_file_has_itself_is_refused(path, tmp_path, name):
+    with pytest.raises(InputError, match="a cohort has its own outcomes, split and subjects"):
+        MLCI(config=CONFIG).fit(path, memory_map=tmp_path / "tokens", **{name: []})
+
+
 def test_the_command_leaves_nothing_behind(path, tmp_path, mlci_cli):
     (tmp_path / "quick.toml").write_text("[encoder]\nwidth = 8\n[optimiser]\nstage1_epochs = 1\nstage2_epochs = 1\n")
     mlci_cli(

@@ -11,7 +11,7 @@ from mlci.index import _aggregates
 from mlci.index._aggregates import (
     LEAST,
     as_shipped,
-    counted,
+    event_counts,
     quantiles,
     tokens_of_one_patient,
     without_small_cells,
@@ -47,7 +47,7 @@ def test_percentiles_are_unchanged_in_a_large_cohort():
 def test_small_counts_are_suppressed():
     outcomes = np.zeros((50, 4))
     outcomes[:20, 0], outcomes[:9, 1], outcomes[:41, 2], outcomes[9:, 3] = 1, 1, 1, np.nan
-    assert counted(["a", "b", "c", "d"], outcomes) == {"a": 20}
+    assert event_counts(["a", "b", "c", "d"], outcomes) == {"a": 20}
     large, small = Rate(12, 30, 0.2, 0.6), Rate(3, 30, 0.0, 0.3)
     chosen = Cutoff(0.5, 0.9, 4, 100, (Contrast("a", large, large), Contrast("b", large, small)))
     shown = without_small_cells(chosen)

@@ -31,7 +31,9 @@ def many(n: int, seed: int = 0) -> list[np.ndarray]:
 def test_scores_follow_the_definition(pooling, admissions):
     state = random_state(SIZE, pools=len(pooling.split("+")), pooling=pooling)
     expected = [set_score(state, each, pooling.split("+")) for each in admissions]
-    np.testing.assert_allclose(DeepSetsScorer(state, pooling, VOCABULARY)(flat(admissions)), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        DeepSetsScorer(state, pooling, VOCABULARY).read(flat(admissions)).score, expected, atol=1e-5
+    )
 
 
 SHAPES = [
@@ -54,7 +56,7 @@ def test_scores_equal_the_torch_forward_pass(shape):
         expected = model(torch.from_numpy(tokens.ids).long(), torch.from_numpy(tokens.offsets)).numpy()
     state = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     scorer = DeepSetsScorer(state, shape["pooling"], Vocabulary(tuple("abcdefgh"), (10,) * 8, max_codes=256))
-    np.testing.assert_allclose(scorer(tokens), expected, atol=1e-5)
+    np.testing.assert_allclose(scorer.read(tokens).score, expected, atol=1e-5)
 
 
 def test_features_far_from_zero_follow_the_definition():
@@ -64,7 +66,7 @@ def test_features_far_from_zero_follow_the_definition():
     scorer = DeepSetsScorer(state, "mean+max", VOCABULARY)
     assert scorer._features.mean() > 20 * scorer._features.std()
     expected = [set_score(state, each, ["mean", "max"]) for each in admissions]
-    np.testing.assert_allclose(scorer(flat(admissions)), expected, atol=1e-5)
+    np.testing.assert_allclose(scorer.read(flat(admissions)).score, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["attention", "gated"])
@@ -74,7 +76,9 @@ def test_logits_far_apart_do_not_overflow(pooling):
     state[name] = 1e4 * state[name]
     admissions = [[], [1], [2, 3, 4], list(range(1, SIZE))]
     expected = [set_score(state, each, [pooling]) for each in admissions]
-    np.testing.assert_allclose(DeepSetsScorer(state, pooling, VOCABULARY)(flat(admissions)), expected, atol=1e-4)
+    np.testing.assert_allclose(
+        DeepSetsScorer(state, pooling, VOCABULARY).read(flat(admissions)).score, expected, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("pooling", ["mean+max", "attention+gated"])
@@ -84,31 +88,30 @@ def test_scores_do_not_depend_on_the_order_of_codes(pooling, admissions, seed):
     rng = np.random.default_rng(seed)
     scorer = DeepSetsScorer(random_state(SIZE, width=128, pooling=pooling), pooling, VOCABULARY)
     shuffled = [rng.permutation(each) for each in admissions]
-    np.testing.assert_array_equal(scorer(flat(admissions)), scorer(flat(shuffled)))
+    np.testing.assert_array_equal(scorer.read(flat(admissions)).score, scorer.read(flat(shuffled)).score)
 
 
 @pytest.mark.parametrize("pooling", ["mean+max", "attention+gated"])
 def test_scores_do_not_depend_on_the_batch(pooling):
     scorer = DeepSetsScorer(random_state(SIZE, width=128, pooling=pooling), pooling, VOCABULARY)
     tokens = flat(many(2 * BLOCK * ROWS + 3))
-    together = scorer(tokens)
+    together = scorer.read(tokens).score
     order = np.random.default_rng(1).permutation(len(tokens))
-    np.testing.assert_array_equal(scorer(tokens.take(order)), together[order])
+    np.testing.assert_array_equal(scorer.read(tokens.take(order)).score, together[order])
     for row in (0, 1, ROWS - 1, ROWS, BLOCK * ROWS, len(tokens) - 1):
-        assert scorer(tokens.take(np.array([row])))[0] == together[row]
+        assert scorer.read(tokens.take(np.array([row]))).score[0] == together[row]
 
 
 @pytest.mark.parametrize("longest", [1, 256, 512, 513, 20_000])
 def test_long_admissions_do_not_overflow(longest):
     state = random_state(SIZE)
     scorer = DeepSetsScorer(state, "mean+max", Vocabulary((), (), max_codes=longest))
-    alone = scorer(flat([[token] for token in range(1, SIZE)]))
-    repeated = scorer(
-        flat([[token] * longest for token in range(1, SIZE)])
-    )  # mean and max of equal values are that value
-    np.testing.assert_allclose(repeated, alone, atol=1e-5)
-    added = DeepSetsScorer(random_state(SIZE, pools=1), "sum", Vocabulary((), (), max_codes=longest))
-    assert np.isfinite(added(flat([[token] * longest for token in range(1, SIZE)]))).all()
+    alone = scorer.read(flat([[token] for token in range(1, SIZE)])).score
+    repeated = flat([[token] * longest for token in range(1, SIZE)])
+    # Mean and maximum of equal values are that value.
+    np.testing.assert_allclose(scorer.read(repeated).score, alone, atol=1e-5)
+    summing = DeepSetsScorer(random_state(SIZE, pools=1), "sum", Vocabulary((), (), max_codes=longest))
+    assert np.isfinite(summing.read(repeated).score).all()
 
 
 @pytest.mark.parametrize("pooling", ["mean+max", "sum", "gated+max"])
@@ -122,17 +125,17 @@ def test_whole_codes_score_exactly_as_their_tokens(pooling):
     scorer = DeepSetsScorer(state, pooling, vocabulary)
     plain, found = vocabulary.encode(admissions), scorer.encode(admissions)
     assert (len(found.ids) < len(plain.ids)) == (pooling != "gated+max")
-    np.testing.assert_array_equal(scorer(found), scorer(plain))
+    np.testing.assert_array_equal(scorer.read(found).score, scorer.read(plain).score)
 
 
 def test_no_admissions_give_no_scores():
-    assert DeepSetsScorer(random_state(SIZE), "mean+max", VOCABULARY)(flat([])).shape == (0,)
+    assert DeepSetsScorer(random_state(SIZE), "mean+max", VOCABULARY).read(flat([])).score.shape == (0,)
 
 
 def test_few_admissions_score_as_they_do_among_many():
     scorer = DeepSetsScorer(random_state(SIZE, width=128), "mean+max", VOCABULARY)
     tokens = flat(many(BLOCK * ROWS))
-    together = scorer(tokens)
+    together = scorer.read(tokens).score
     for size in (1, ROWS - 17, ROWS - 16, ROWS, ROWS + 1, 3 * ROWS):
         part = np.arange(7, 7 + size)
-        np.testing.assert_array_equal(scorer(tokens.take(part)), together[part])
+        np.testing.assert_array_equal(scorer.read(tokens.take(part)).score, together[part])

@@ -3,7 +3,7 @@ import pytest
 
 from mlci.base.errors import InputError
 from mlci.cohort import build_cohort
-from mlci.index._few_events import in_words, refuse_few, shortfalls
+from mlci.index._few_events import outcome_notes, refuse_few, shortfalls
 from mlci.index.estimator import MLCI
 from mlci.measures.discrimination import calibration, log_losses
 
@@ -13,11 +13,11 @@ def test_too_few_events_are_reported_with_the_number_needed():
     rare[:80] = 1
     found = shortfalls(["rare", "frequent"], np.column_stack([rare, frequent]))
     assert found == {"rare": {"admissions": 10291, "events": 206}}
-    [message] = in_words({"needed": found, "positives": {"rare": 80}, "admissions": {"train": 4000}})
+    [message] = outcome_notes({"needed": found, "positives": {"rare": 80}, "admissions": {"train": 4000}})
     assert "rare has few events (80 in 4,000 training admissions)" in message
     assert "need 10,291 admissions, 206 of them" in message
-    assert "(" not in in_words({"needed": found})[0]  # a small count is not shown
-    assert in_words({}) == []
+    assert "(" not in outcome_notes({"needed": found})[0]  # a small count is not shown
+    assert outcome_notes({}) == []
 
 
 def test_an_outcome_left_out_of_the_cutoff_is_named():
@@ -25,7 +25,7 @@ def test_an_outcome_left_out_of_the_cutoff_is_named():
     codes, died = [["I50.9"], ["E11.9"]] * 60, np.tile([1.0, 0.0], 60)
     home = np.where(died == 1, np.nan, np.arange(120) % 4 < 2)
     index = MLCI().fit(codes, {"died": died, "home": home}, icd_version=10)
-    messages = [text for text in in_words(index.model_.card) if "no part in the cutoff" in text]
+    messages = [text for text in outcome_notes(index.model_.card) if "no part in the cutoff" in text]
     assert len(messages) == 1
     assert messages[0].startswith("died has no part in the cutoff of high severity: it has one class only among the")
     assert messages[0].endswith("(home is missing wherever it is present).")

@@ -11,7 +11,7 @@ from mlci.codes.admissions import as_admissions
 from mlci.cohort import Cohort
 from mlci.index.model import load_model
 from mlci.index.recalibrate import recalibrate
-from mlci.index.shift import Agreement, Makeup, counted, distance, makeup_of, outcome_columns, shifts
+from mlci.index.shift import Agreement, Makeup, count_makeup, distance, makeup_of, outcome_columns, shifts
 from mlci.index.tally import Tally
 from toys import nested_code_lists
 
@@ -21,7 +21,7 @@ THERE = makeup_of(as_admissions(LISTS[:2500], icd_version=10))
 
 def found(lists: list[list[str]]) -> dict[int, Makeup]:
     admissions = as_admissions(lists, icd_version=10)
-    return counted(admissions, np.full(len(admissions.values), 2))
+    return count_makeup(admissions, np.full(len(admissions.values), 2))
 
 
 def test_the_makeup_of_training_has_no_small_cell():

@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
-from mlci.index._survey import design_words
+from mlci.index._survey import survey_words
 from mlci.index.estimator import MLCI, load
 
 CONFIG = {"penalty": {"common": 0.05, "own": 0.05, "folds": 2}}
@@ -62,8 +62,8 @@ def test_the_file_records_the_weights(fits, tmp_path):
     weighted.save(tmp_path / "model.safetensors")
     model = load(tmp_path / "model.safetensors").model_
     assert model.card["survey"]["weights"] == "weight"
-    assert design_words(model.card).startswith("weighted by weight, effective sample size ")
-    assert design_words(model.card).endswith("; clusters by hospital")
+    assert survey_words(model.card).startswith("weighted by weight, effective sample size ")
+    assert survey_words(model.card).endswith("; clusters by hospital")
     assert model.cutoff == weighted.model_.cutoff
     assert "survey" not in plain.model_.card
     plain.save(tmp_path / "plain.safetensors")

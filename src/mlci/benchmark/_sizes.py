@@ -21,7 +21,7 @@ WORDS = {
 }
 
 
-def counted(cohort: Cohort, source: Mapping[str, int]) -> dict[str, float]:
+def counts_of(cohort: Cohort, source: Mapping[str, int]) -> dict[str, float]:
     """Return our counts for the quantities in `WORDS`; `source` holds the totals of the source, if known."""
     split, patients = cohort.column("split"), cohort.column("subject_id")
     found: dict[str, float] = {f"source_{name}": number for name, number in source.items()}

@@ -89,7 +89,7 @@ def reproduce(
     frame = tables.results(runs)
     diagnosed, undiagnosed = diagnostics.diagnose(runs, cohort, sample=SAMPLE[dataset])
     notes = [f"{run.model.title}: {run.status}, {run.message}" for run in runs if run.message]
-    ours, paper = _sizes.counted(cohort, _source(directory)), paper_figures(dataset)
+    ours, paper = _sizes.counts_of(cohort, _source(directory)), paper_figures(dataset)
     made = [_sizes.as_grid(_sizes.beside(ours, paper)), *tables.tables(frame, notes)]
     made += diagnostics.tables(diagnosed, paper=_paper_row(dataset))
     tables.write_tables(directory, made, frame, runs)

@@ -151,10 +151,10 @@ def command(
 
 def _print_summary(target, model, cohort: str) -> None:
     """Print what was fitted, and notes on outcomes and codes."""
-    from mlci.index._few_events import in_words
+    from mlci.index._few_events import outcome_notes
 
     click.echo(f"{target}: {_summary(model)}", err=True)
-    for note in (*in_words(model.card), *_poa_note(cohort, model)):
+    for note in (*outcome_notes(model.card), *_poa_note(cohort, model)):
         click.echo(f"Note: {note}", err=True)
 
 
@@ -203,9 +203,9 @@ def _summary(model) -> str:
 
 def _survey_note(card) -> str:
     """Return how the training admissions were sampled, if that was taken into account."""
-    from mlci.index._survey import design_words
+    from mlci.index._survey import survey_words
 
-    design = design_words(card)
+    design = survey_words(card)
     return f" ({design})" if design else ""
 
 

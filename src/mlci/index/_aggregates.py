@@ -71,7 +71,7 @@ def as_shipped(
     return matched(scores, crossed.ravel(), unseen, weight=every, other=other)
 
 
-def counted(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:
+def event_counts(names: Sequence[str], outcomes: np.ndarray) -> dict[str, int]:
     """Return the number of events of each outcome, except outcomes that fewer than ten admissions have, or lack."""
     events, known = np.nansum(outcomes, axis=0), np.sum(~np.isnan(outcomes), axis=0)
     return {name: int(many) for name, many, of in zip(names, events, known) if min(many, of - many) >= LEAST}

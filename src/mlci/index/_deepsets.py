@@ -6,8 +6,9 @@ the batch change a score by a single bit: plain sums are exact (`_pooling`), ave
 codes in the vocabulary's order, and a matrix product does not depend on the place of its row (`_slabs`).
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -36,6 +37,10 @@ class DeepSetsScorer:
     state: Mapping[str, np.ndarray]
     pooling: str  # mean, max, sum, attention, gated; several joined by +
     vocabulary: Vocabulary
+    # Working memory that no thread uses, by how many rows of the table it holds.
+    _rooms: dict[int, list["_Room"]] = field(
+        default_factory=lambda: defaultdict(list), init=False, repr=False, compare=False
+    )
 
     def encode(self, admissions: Admissions) -> Tokens:
         """Return every token of every code, or one row of the pooling table per code where the table has such rows."""
@@ -98,24 +103,17 @@ class DeepSetsScorer:
     def read(self, tokens: Tokens) -> Reading:
         """Return scores, and log-odds if there are heads, of plain tokens or of the tokens that `encode` returns."""
         with single_thread():  # fill the caches before several threads need them
-            _ = self._table, self._layers, self._logits, self._heads, self._floors, self._rooms
+            _ = self._table, self._layers, self._logits, self._heads, self._floors
         counts = tokens.counts
         longest = int(counts.max(initial=0))
-        by_length = np.argsort(
-            (longest - counts).astype(np.min_scalar_type(longest)), kind="stable"
-        )  # a narrow type sorts faster
+        lacking = (longest - counts).astype(np.min_scalar_type(longest))  # a narrow type sorts faster
+        by_length = np.argsort(lacking, kind="stable")
         scores, log_odds = np.empty(len(tokens)), np.empty((len(tokens), self.risky))
-        size, held = (
-            BLOCK * self._slabs.used,
-            max(longest + 1, 2 * BLOCK * ROWS, GATHERED // self._table.total.shape[1]),
-        )
-        rooms = self._rooms.setdefault(held, [])  # not in use
+        size = BLOCK * self._slabs.used
+        held = max(longest + 1, 2 * BLOCK * ROWS, GATHERED // self._table.total.shape[1])
 
         def work(start: int) -> None:
-            try:
-                room = rooms.pop()
-            except IndexError:
-                room = _Room.of(self._table, self._slabs, held, len(self.pooling.split("+")), self.risky)
+            room = self._free_room(held)
             rows = by_length[start : start + SHARE * size]
             runs = self._table.alike(tokens, rows) if self._summed or self.risky else []
             for at in range(0, len(rows), size):
@@ -127,14 +125,11 @@ class DeepSetsScorer:
                 for run in runs:
                     room.log_odds[run.start : run.end] = self._heads.added(run.ids)
                 log_odds[rows] = self._heads.log_odds(room.log_odds, room.by_layer)[: len(rows)]
-            rooms.append(room)
+            self._rooms[held].append(room)
 
         with single_thread():  # our threads share the work; BLAS's own are slower on such small matrices
             in_blocks(work, len(tokens), SHARE * size)
         return Reading(scores, log_odds if self.risky else None)
-
-    def __call__(self, tokens: Tokens) -> np.ndarray:
-        return self.read(tokens).score
 
     def _numbers(self, part: str) -> list[int]:
         """Return the numbers of the linear layers of phi or rho."""
@@ -206,10 +201,12 @@ class DeepSetsScorer:
     def _heads(self) -> OutcomeHeads:
         return OutcomeHeads.of(self.state, self._layers, self.vocabulary, codes=self._table.codes > 0)
 
-    @cached_property
-    def _rooms(self) -> dict[int, list["_Room"]]:
-        """Working memory not in use, by how many rows of the table it holds."""
-        return {}
+    def _free_room(self, held: int) -> "_Room":
+        """Return working memory for so many rows of the table: some that no thread uses, or else new."""
+        try:
+            return self._rooms[held].pop()
+        except IndexError:
+            return _Room.of(self._table, self._slabs, held, len(self.pooling.split("+")), self.risky)
 
     def _pool(self, tokens: Tokens, rows: np.ndarray, runs: Sequence[Alike], room: "_Room") -> None:
         """Pool a block of admissions, the longest first, in units of the table's step."""

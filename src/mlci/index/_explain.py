@@ -105,7 +105,7 @@ def shares(model: Model, admissions: Admissions, reading: Reading, *, without: R
     if isinstance(model.scorer, TableScorer):
         return _split(model.scorer, admissions, reading)
     without = without_each(model, admissions, reading) if without is None else without
-    whole = _repeated(reading, np.diff(admissions.offsets))
+    whole = _repeated(reading, admissions.counts)
     if whole.log_odds is None or without.log_odds is None:
         return Reading(whole.score - without.score)
     return Reading(whole.score - without.score, whole.log_odds - without.log_odds)
@@ -161,7 +161,7 @@ def _repeated(reading: Reading, counts: np.ndarray) -> Reading:
 
 def _split(scorer: TableScorer, admissions: Admissions, reading: Reading) -> Reading:
     """Return each recorded code's exact share of its admission's score and log-odds."""
-    weights, counts = scorer.state["weights"], np.diff(admissions.offsets)
+    weights, counts = scorer.state["weights"], admissions.counts
     row = np.repeat(np.arange(len(counts)), counts)
     brought = _tokens(scorer.vocabulary, admissions, row)
     code, place = np.nonzero(brought)
@@ -212,7 +212,7 @@ def without_each(model: Model, admissions: Admissions, reading: Reading) -> Read
         admissions: normalised codes.
         reading: the model's reading of the admissions.
     """
-    without = _repeated(reading, np.diff(admissions.offsets))
+    without = _repeated(reading, admissions.counts)
     for variants, recorded in _variants(admissions, model.vocabulary.max_codes):
         found = model.read(variants)
         without.score[recorded] = found.score
@@ -225,7 +225,7 @@ def _variants(
     admissions: Admissions, limit: int, *, budget: int = 4_000_000
 ) -> Iterator[tuple[Admissions, np.ndarray]]:
     """Yield admissions with one code left out, and which recorded code that was; about `budget` codes at a time."""
-    counts = np.diff(admissions.offsets)
+    counts = admissions.counts
     kept, left_out = np.minimum(counts, limit + 1), np.minimum(counts, limit)
     batch = np.cumsum(kept * left_out) // budget
     for rows in np.split(np.arange(len(counts)), np.flatnonzero(np.diff(batch)) + 1):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.index import _missing_outcomes
+from mlci.index._missing_outcomes import missing_notes
 from mlci.measures.sample_size import needed
 
 FLOOR = 5  # training admissions with an outcome, and as many without it: one for each fold of a cross-validation
@@ -56,14 +56,14 @@ def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
             )
 
 
-def in_words(card: Mapping, *, called: Callable[[str], str] = str) -> list[str]:
+def outcome_notes(card: Mapping, *, called: Callable[[str], str] = str) -> list[str]:
     """Return sentences on outcomes with missing values, without influence on the cutoff, or with too few events.
 
     Args:
         card: of the model.
         called: maps an outcome to its display name.
 
-    >>> in_words({"no_part_in_cutoff": {"died": "it is never present in 40 admissions"}})
+    >>> outcome_notes({"no_part_in_cutoff": {"died": "it is never present in 40 admissions"}})
     ['died has no part in the cutoff of high severity: it is never present in 40 admissions.']
     """
     left_out = card.get("no_part_in_cutoff", {}).items()
@@ -74,7 +74,7 @@ def in_words(card: Mapping, *, called: Callable[[str], str] = str) -> list[str]:
         for name, wanted in card.get("needed", {}).items()
     ]
     absent = [f"{called(name)} has no part in the cutoff of high severity: {why}." for name, why in left_out]
-    return absent + _missing_outcomes.in_words(card, called=called) + few
+    return absent + missing_notes(card, called=called) + few
 
 
 def _counted(card: Mapping, name: str) -> str:

@@ -6,6 +6,7 @@ Turn a cohort, or codes with outcomes (lists, arrays, Series, dictionaries and f
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,23 +21,41 @@ from mlci.cohort import Cohort
 VALID_SHARE = 0.125  # of subjects, if no split is given: the paper's 7 to 1
 
 
-def fit_inputs(data, outcomes, chosen, split, subjects, icd_version, poa="all") -> dict[str, Any]:
-    """Return the arguments of `in_memory`; the parameters are those of `MLCI.fit`, `chosen` names outcomes."""
-    if isinstance(data, Cohort):
-        if outcomes is not None or split is not None or subjects is not None:
+@dataclass(frozen=True)
+class FitArguments:
+    """The arguments of `MLCI.fit` that describe its data."""
+
+    outcomes: Any = None
+    split: Sequence[str] | None = None
+    subjects: Sequence | None = None
+    icd_version: int | None = None
+    weights: str | Sequence[float] | None = None
+    cluster: str | Sequence | None = None
+    numeric: Mapping[str, str] | Sequence[str] = ()
+
+    def check_for_cohort(self) -> None:
+        """Raise an error for arguments that a cohort does not need."""
+        if self.outcomes is not None or self.split is not None or self.subjects is not None:
             raise InputError("a cohort has its own outcomes, split and subjects; pass them only with codes.")
+
+
+def fit_inputs(data: Any, given: FitArguments, *, chosen: Sequence[str] | None, poa: str) -> dict[str, Any]:
+    """Return the arguments of `in_memory`; `chosen` names the outcomes to learn from, None takes all."""
+    if isinstance(data, Cohort):
+        given.check_for_cohort()
         rules, labels = dict(data.outcomes), data.labels()
         admissions, parts, source = data.admissions(poa=poa), data.column("split"), data.source
         subjects = data.column("subject_id")
     else:
-        admissions, source = as_admissions(data, icd_version=icd_version, poa=poa), "data"
+        admissions, source = as_admissions(data, icd_version=given.icd_version, poa=poa), "data"
         for sentence in certainty.notes(admissions.unsure):
             warnings.warn(sentence, stacklevel=2)
-        if outcomes is None:
+        if given.outcomes is None:
             raise InputError("fit needs outcomes with the codes: a frame or a dict of columns of 0, 1 and null.")
-        columns = _columns(outcomes, len(admissions))
+        columns = _columns(given.outcomes, len(admissions))
         rules, labels = dict.fromkeys(columns, ""), np.column_stack(list(columns.values()))
-        subjects = range(len(admissions)) if subjects is None else subjects
+        subjects = range(len(admissions)) if given.subjects is None else given.subjects
+        split = given.split
         if split is None:  # the same subject is always on the same side
             sides = md5_split([str(subject) for subject in subjects], (1 - VALID_SHARE, VALID_SHARE))
             split = np.array(["train", "valid"], dtype=object)[sides]

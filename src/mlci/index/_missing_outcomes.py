@@ -43,14 +43,14 @@ def masking(names: Sequence[str], outcomes: np.ndarray) -> dict[str, Any]:
     return {"known": _suppressed(rows.sum()), "of": len(outcomes), "missing": missing, "events": events}
 
 
-def in_words(card: Mapping[str, Any], *, called: Callable[[str], str] = str) -> list[str]:
+def missing_notes(card: Mapping[str, Any], *, called: Callable[[str], str] = str) -> list[str]:
     """Return sentences on the missing outcomes that a model's card records.
 
     Args:
         card: of the model.
         called: maps an outcome to its display name.
 
-    >>> in_words({"masked": {"known": 60, "of": 80, "missing": {"home": 20}, "events": {"died": [0, 20]}}})[1]
+    >>> missing_notes({"masked": {"known": 60, "of": 80, "missing": {"home": 20}, "events": {"died": [0, 20]}}})[1]
     'Those admissions hold few of the events of some outcomes: died fewer than 10 of 20.'
     """
     facts = card.get("masked")

@@ -14,7 +14,14 @@ from mlci.base.blas import single_thread
 from mlci.fitting._data import Split, Splits
 from mlci.fitting._people import People
 from mlci.fitting._result import Fit
-from mlci.index._aggregates import LEAST, as_shipped, counted, quantiles, tokens_of_one_patient, without_small_cells
+from mlci.index._aggregates import (
+    LEAST,
+    as_shipped,
+    event_counts,
+    quantiles,
+    tokens_of_one_patient,
+    without_small_cells,
+)
 from mlci.index._evidence import Evidence, halved
 from mlci.index._few_events import shortfalls
 from mlci.index._held_out import held_out
@@ -22,7 +29,7 @@ from mlci.index._missing_outcomes import masking
 from mlci.index._reading import Reading
 from mlci.index.model import Model, scorer_of
 from mlci.index.modelcard import about
-from mlci.index.shift import learned
+from mlci.index.shift import makeup_of_tokens
 from mlci.judging.kept import Smooth
 from mlci.judging.smooth import smooth
 
@@ -83,10 +90,10 @@ def model_of(fit: Fit, splits: Splits, card: dict[str, Any]) -> Model:
             "fitted_on": evidence.words,
             "in_sample": evidence.in_sample(),
             "about": about(splits.source),
-            "makeup": learned(splits.vocabulary, splits.train.tokens),
+            "makeup": makeup_of_tokens(splits.vocabulary, splits.train.tokens),
             "admissions": {part: len(taken) for part, taken in data.items()},
             "validation": held_out(scores["valid"], risks, labels["valid"], names, least=LEAST, drawn=splits.valid),
-            "positives": counted(names, splits.train.outcomes),
+            "positives": event_counts(names, splits.train.outcomes),
             "needed": shortfalls(names, splits.train.outcomes),
             "no_part_in_cutoff": dict(chosen.left_out),
             **({"masked": masked} if (masked := masking(*evidence.took_part(chosen))) else {}),

@@ -14,9 +14,7 @@ class Reading:
 
     score: np.ndarray
     log_odds: np.ndarray | None = None  # (admissions, outcomes)
-    people: np.ndarray | None = (
-        None  # what age and sex add to the log-odds of risks (admissions, outcomes); NaN if unknown
-    )
+    people: np.ndarray | None = None  # what age and sex add to log-odds (admissions, outcomes); NaN if unknown
 
 
 def in_blocks(work: Callable[[int], None], many: int, size: int) -> None:

@@ -13,7 +13,7 @@ from mlci.measures.weighted import effective
 WEIGHTED = ("table",)  # recipes that accept survey weights
 
 
-def design_of(
+def survey_columns(
     data: Any, weights: str | Sequence[float] | None, cluster: str | Sequence | None, *, recipe: str, many: int
 ) -> dict[str, Any]:
     """Return `weight` and `clusters` of each admission; None if not given."""
@@ -45,7 +45,7 @@ def design_of(
     return found
 
 
-def in_words(splits: Splits, weights: Any, cluster: Any) -> dict[str, Mapping[str, Any]]:
+def survey_entry(splits: Splits, weights: Any, cluster: Any) -> dict[str, Mapping[str, Any]]:
     """Return the card's entry on the design: the columns, and the effective number of admissions (Kish)."""
     weight, facts = splits.train.weight, {}
     if weight is not None:
@@ -55,10 +55,10 @@ def in_words(splits: Splits, weights: Any, cluster: Any) -> dict[str, Mapping[st
     return {"survey": facts} if facts else {}
 
 
-def design_words(card: Mapping[str, Any]) -> str:
+def survey_words(card: Mapping[str, Any]) -> str:
     """Describe the survey design that a model's card records; empty if there is none.
 
-    >>> design_words({"survey": {"weights": "weight", "worth": 60_000}})
+    >>> survey_words({"survey": {"weights": "weight", "worth": 60_000}})
     'weighted by weight, effective sample size 60,000'
     """
     facts, parts = card.get("survey", {}), []

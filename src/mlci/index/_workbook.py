@@ -46,7 +46,7 @@ def write_workbook(
         bold, field = book.add_format({"bold": True}), book.add_format({"bg_color": "#FFF2CC", "border": 1})
         percent, number = book.add_format({"num_format": "0.0%"}), book.add_format({"num_format": "0.00"})
         score, sheet, curves, text = (book.add_worksheet(name) for name in ("Score", "Weights", "Curves", "About"))
-        _weights(sheet, model, table, bold)
+        _weights(sheet, table, bold)
         _curves(curves, model, bold)
         typed = list(table[["icd_version", "code"]].head(1).itertuples(index=False)) if typed is None else typed
         _score(
@@ -57,7 +57,7 @@ def write_workbook(
         text.set_column(0, 0, 140)
 
 
-def _weights(sheet: Any, model: Model, table: pd.DataFrame, bold: Any) -> None:
+def _weights(sheet: Any, table: pd.DataFrame, bold: Any) -> None:
     """Write key (ICD version and code), code, title, admissions and a weight per outcome, sorted by key for lookups."""
     learned = list(table.columns[4:])
     for column, name in enumerate(["key", "icd_version", "code", "title", "admissions", *learned]):

@@ -29,9 +29,11 @@ def importance(model: Model, admissions: Admissions) -> pd.DataFrame:
     {'N179': 1, 'I509': 2}
     """
     effects = shares(model, admissions, model.read(admissions)).score
-    size, counts = len(admissions.values), np.diff(admissions.offsets)
-    recorded = np.bincount(admissions.indices, minlength=size)
-    pairs = np.unique(np.repeat(np.arange(len(counts)), counts) * np.int64(max(size, 1)) + admissions.indices)
+    size = len(admissions.values)
+    recorded = admissions.mentions
+    pairs = np.unique(
+        np.repeat(np.arange(len(admissions)), admissions.counts) * np.int64(max(size, 1)) + admissions.indices
+    )
     frame = pd.DataFrame(
         {
             "code": admissions.values,

@@ -21,11 +21,11 @@ from mlci.fitting._processes import check_device, world
 from mlci.fitting._result import Fit
 from mlci.fitting._waking import wake
 from mlci.index._few_events import refuse_few
-from mlci.index._inputs import fit_inputs
-from mlci.index._look_back import card_entry
+from mlci.index._inputs import FitArguments, fit_inputs
+from mlci.index._look_back import look_back_entry
 from mlci.index._numbers import numbers_of
 from mlci.index._people import needed, wanted
-from mlci.index._survey import design_of, in_words
+from mlci.index._survey import survey_columns, survey_entry
 from mlci.index.model import Model
 
 
@@ -70,9 +70,7 @@ def learn(
     memory_map: str | Path | None = None,
     checkpoint: str | Path | None = None,
     on_event: Callable[[Any], None] | None = None,
-    weights: str | Sequence[float] | None = None,
-    cluster: str | Sequence | None = None,
-    **inputs: Any,
+    **arguments: Any,
 ) -> Model:
     """Fit an index to admissions with outcomes.
 
@@ -83,9 +81,7 @@ def learn(
         memory_map: a folder for the tokens of a cohort file.
         checkpoint: a file from which an interrupted fit resumes.
         on_event: called with each event of the fit's progress.
-        weights: survey weights of the admissions.
-        cluster: groups larger than a patient that the folds keep together.
-        inputs: `split`, `subjects`, `icd_version` and `numeric`, as in `MLCI.fit`.
+        **arguments: `split`, `subjects`, `icd_version`, `weights`, `cluster` and `numeric`, as in `MLCI.fit`.
 
     Returns:
         The model.
@@ -95,6 +91,7 @@ def learn(
     ['mortality']
     """
     recipe, config = settings.resolve()
+    given = FitArguments(outcomes, **arguments)
     if config.extra:
         need(config.extra, to=f"fit the recipe {recipe}")
     group = world()
@@ -107,9 +104,9 @@ def learn(
         if memory_map is None:
             data = read_cohort(data) if isinstance(data, str | Path) else data
             data = data.in_order() if isinstance(data, Cohort) else data
-            splits = _in_memory(settings, recipe, config, data, outcomes, weights, cluster, inputs)
+            splits = _in_memory(data, given, settings.outcomes, recipe, config)
         else:
-            _check_mapped(config, data, weights, cluster, inputs)
+            _check_mapped(data, given, config)
             splits = map_cohort(data, memory_map, outcomes=settings.outcomes, tokens=config.tokens, group=group)
         if not settings.few_events:
             refuse_few(list(splits.outcomes), splits.train.outcomes)
@@ -123,8 +120,8 @@ def learn(
             checkpoint=None if checkpoint is None else Path(checkpoint),
             on_event=on_event,
         )
-    survey = {**in_words(splits, weights, cluster), **card_entry(data)}
-    card = {"recipe": recipe, "seed": settings.seed, "config": asdict(config), **survey}
+    card = {"recipe": recipe, "seed": settings.seed, "config": asdict(config)}
+    card |= survey_entry(splits, given.weights, given.cluster) | look_back_entry(data)
     return making.result().model_of(fit, splits, card)
 
 
@@ -134,30 +131,21 @@ def _fit_function(name: str, device: str) -> Callable[..., Fit]:
     return import_module(f"mlci.fitting.{name}").fit_splits
 
 
-def _check_mapped(config: Any, data: Any, weights: Any, cluster: Any, inputs: Mapping[str, Any]) -> None:
-    """Raise an error for options that need the whole cohort in memory."""
+def _check_mapped(data: Any, given: FitArguments, config: Any) -> None:
+    """Raise an error for what does not go with a cohort file, or needs the whole cohort in memory."""
     if not isinstance(data, str | Path):
         raise InputError("memory_map needs the name of a cohort file.")
+    given.check_for_cohort()
     if wanted(asdict(config)):
         raise InputError("people.age and people.sex need the cohort in memory; leave memory_map out.")
-    if weights is not None or cluster is not None or inputs.get("numeric"):
+    if given.weights is not None or given.cluster is not None or given.numeric:
         raise InputError("weights, clusters and numeric outcomes need the cohort in memory; leave memory_map out.")
 
 
-def _in_memory(
-    settings: FitSettings,
-    recipe: str,
-    config: Any,
-    data: Any,
-    outcomes: Any,
-    weights: Any,
-    cluster: Any,
-    inputs: dict[str, Any],
-) -> Splits:
-    """Return both splits, encoded."""
-    split, subjects, icd_version = (inputs.get(name) for name in ("split", "subjects", "icd_version"))
-    found = fit_inputs(data, outcomes, settings.outcomes, split, subjects, icd_version, config.tokens.poa)
-    design = design_of(data, weights, cluster, recipe=recipe, many=len(found["labels"]))
-    numbers = numbers_of(data, inputs.get("numeric", ()), recipe=recipe)
+def _in_memory(data: Any, given: FitArguments, chosen: Sequence[str] | None, recipe: str, config: Any) -> Splits:
+    """Return both splits, encoded; `chosen` names the outcomes to learn from, None takes all."""
+    found = fit_inputs(data, given, chosen=chosen, poa=config.tokens.poa)
+    survey = survey_columns(data, given.weights, given.cluster, recipe=recipe, many=len(found["labels"]))
+    numbers = numbers_of(data, given.numeric, recipe=recipe)
     people = needed(data, wanted(asdict(config)))
-    return in_memory(**found, tokens=config.tokens, people=people, numbers=numbers, **design)
+    return in_memory(**found, tokens=config.tokens, people=people, numbers=numbers, **survey)

@@ -13,7 +13,7 @@ from mlci.base.errors import InputError
 from mlci.base.names import label
 from mlci.codes.poa import ONLY
 from mlci.index._look_back import days_of
-from mlci.index._survey import design_words
+from mlci.index._survey import survey_words
 from mlci.index.model import Model
 from mlci.index.provenance import SOURCES, provenance
 
@@ -115,7 +115,7 @@ def facts(model: Model) -> dict[str, str]:
     if model.numbers:
         names = ", ".join(f"{name} ({kind})" for name, kind in model.numbers.items())
         found["Numeric outcomes"] = f"{names}; `mlci score` writes their expected values, other pages show risks only"
-    if design := design_words(card):
+    if design := survey_words(card):
         found["Survey"] = design
     return found
 

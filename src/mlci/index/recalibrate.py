@@ -21,7 +21,7 @@ from mlci.codes.admissions import Admissions
 from mlci.cohort import Cohort
 from mlci.fitting._calibrate import calibrate
 from mlci.fitting._people import People
-from mlci.index._aggregates import LEAST, counted, quantiles, without_small_cells
+from mlci.index._aggregates import LEAST, event_counts, quantiles, without_small_cells
 from mlci.index._people import of_data
 from mlci.index._reading import Reading
 from mlci.index._update import update as move_weights
@@ -31,7 +31,6 @@ from mlci.judging.kept import Isotonic
 from mlci.judging.smooth import smooth
 from mlci.judging.theory import cutoff
 from mlci.measures.discrimination import auroc
-from mlci.tokens import positions
 
 EVENTS = 20  # least number of admissions with an outcome, and without it, to recalibrate a risk
 UPDATES = ("risks", "weights")
@@ -74,7 +73,7 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
     cohort = model.of_cohort(cohort)
     learn, test = (_rows(cohort, parts) for parts in (("train", "valid"), ("test",)))
     names = list(cohort.outcomes)
-    labels, admissions = cohort.labels()[learn], _take(cohort.admissions(), learn)
+    labels, admissions = cohort.labels()[learn], cohort.admissions().take(learn)
     if not len(learn):
         raise InputError("the cohort has no admission in its splits train and valid; risks are fitted to those.")
     enough = {name: min(np.nansum(column), np.nansum(1 - column)) >= EVENTS for name, column in zip(names, labels.T)}
@@ -110,21 +109,20 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
             "fitted_on": "this hospital's training and validation admissions",
             "in_sample": [],
             "makeup": makeup_of(admissions, model.vocabulary.ignored),
-            "recalibrated": {"source": cohort.source, "admissions": len(learn), "positives": counted(chosen, columns)},
+            "recalibrated": {
+                "source": cohort.source,
+                "admissions": len(learn),
+                "positives": event_counts(chosen, columns),
+            },
         },
     )
-    held_out = _take(cohort.admissions(), test), None if people is None else people[test]
+    held_out = cohort.admissions().take(test), None if people is None else people[test]
     table = _evaluate(model, fitted, held_out, cohort.labels()[test], names, labels)
     return Recalibrated(fitted, tuple(name for name in names if not enough[name]), table)
 
 
 def _rows(cohort: Cohort, parts: tuple[str, ...]) -> np.ndarray:
     return np.flatnonzero(np.isin(cohort.column("split"), parts))
-
-
-def _take(admissions: Admissions, rows: np.ndarray) -> Admissions:
-    flat, offsets = positions(admissions.offsets[rows], np.diff(admissions.offsets)[rows])
-    return replace(admissions, ids=admissions.ids[rows], indices=admissions.indices[flat], offsets=offsets)
 
 
 def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Model:

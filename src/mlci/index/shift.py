@@ -67,7 +67,7 @@ class Makeup:
         return float(np.sqrt(spread / max(self.admissions, 1)))
 
 
-def learned(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
+def makeup_of_tokens(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
     """Return the make-up of training admissions by ICD version, as a model file keeps it.
 
     Args:
@@ -76,7 +76,7 @@ def learned(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
 
     >>> vocabulary = Vocabulary(("I50", "I509"), (10, 10), depths=(3, 4), support=(10, 10))
     >>> tokens = Tokens(np.tile([2, 3], 20), np.arange(0, 41, 2))
-    >>> learned(vocabulary, tokens)["10"]["categories"]
+    >>> makeup_of_tokens(vocabulary, tokens)["10"]["categories"]
     {'I50': 20}
     """
     texts, versions = ("", "", *vocabulary.tokens), np.array((0, 0, *vocabulary.versions))
@@ -93,7 +93,7 @@ def learned(vocabulary: Vocabulary, tokens: Tokens) -> dict[str, Any]:
     found: dict[int, Makeup] = {}
     for icd in sorted({*version[version >= 0].tolist()}):
         own = counts[version == icd]
-        categories, enough = Counter[str](), set()  # whole categories, as `counted` counts them
+        categories, enough = Counter[str](), set()  # whole categories, as `count_makeup` counts them
         for place in np.flatnonzero(begins & (versions == icd)):
             name = texts[place][:CATEGORY]
             categories[name] += int(mentions[place])
@@ -116,10 +116,10 @@ def makeup_of(admissions: Admissions, ignored: tuple[str, ...] = ()) -> dict[str
     """
     kept = without(admissions, ignored)
     vocabulary = Vocabulary.fit(kept, depths=(CATEGORY,), min_admissions=LEAST)
-    return learned(vocabulary, vocabulary.encode(kept))
+    return makeup_of_tokens(vocabulary, vocabulary.encode(kept))
 
 
-def counted(
+def count_makeup(
     admissions: Admissions, leaves: np.ndarray, categories: tuple[np.ndarray, np.ndarray] | None = None
 ) -> dict[int, Makeup]:
     """Count the make-up of some admissions.
@@ -133,7 +133,7 @@ def counted(
         The make-up by ICD version.
 
     >>> visits = Admissions.from_lists([["I509", "N179"], ["I500"]], icd_version=10)
-    >>> counted(visits, np.full(3, 2))[10].categories
+    >>> count_makeup(visits, np.full(3, 2))[10].categories
     {'I50': 2, 'N17': 1}
     """
     admissions = admissions.keep(leaves != PAD)
@@ -233,8 +233,8 @@ def shifts(training: Mapping[str, Mapping[str, Any]], found: Mapping[int, Makeup
     """Return sentences on how admissions differ from the training admissions; none if they do not differ much.
 
     Args:
-        training: the make-up of the training admissions, as a model file keeps it (`learned`); empty for older files.
-        found: the make-up of the new admissions by ICD version (`counted`, summed over batches).
+        training: the make-up of the training admissions, as a model file keeps it (`makeup_of`); empty for older files.
+        found: the make-up of the new admissions by ICD version (`count_makeup`, summed over batches).
 
     >>> alike = {"10": asdict(Makeup(1000, 3000, 9000, {"I50": 1500, "E11": 1500}))}
     >>> shifts(alike, {10: Makeup(200, 1200, 7200, {"I50": 600, "E11": 600})})[0]

@@ -15,7 +15,7 @@ from mlci.codes import certainty
 from mlci.codes.admissions import Admissions
 from mlci.index._understanding import poorly_understood
 from mlci.index.model import Model
-from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, counted, shifts
+from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, count_makeup, shifts
 from mlci.tokens import UNK
 
 SHIFT = 20  # percentiles between the mean and 50 from which a shift is reported
@@ -78,7 +78,7 @@ class Tally:
             codes = _DistinctCodes(values, versions, self._stripped(admissions), categories_of(values), attached)
         often = dict(zip(values[codes.attached], admissions.mentions[codes.attached].tolist()))
         leaves = self.model.vocabulary.leaves(admissions)
-        makeup = {} if percentile is None else counted(admissions, leaves, codes.categories)
+        makeup = {} if percentile is None else count_makeup(admissions, leaves, codes.categories)
         own, foreign = self.model.icd_versions, Counter(self.foreign)
         for version in np.unique(admissions.versions[admissions.mentions > 0]):
             if version and 0 not in own and version not in own:

@@ -159,13 +159,11 @@ def _bootstrap(split: Cohort, rng: np.random.Generator, together: str, names: li
     A draw in which an outcome loses one of its classes is repeated.
     """
     patient, labels = numbered(split.column(together)), split.labels(*names)
-    has = [labels == value for value in (0, 1)]
+    patients, classes = patient.max() + 1, [labels == value for value in (0, 1)]
     for _ in range(TRIES):
-        many = np.bincount(rng.integers(patient.max() + 1, size=patient.max() + 1), minlength=patient.max() + 1)[
-            patient
-        ]
-        if all((kind[many > 0].any(axis=0) == kind.any(axis=0)).all() for kind in has):
-            return split.table.take(np.repeat(np.arange(len(split)), many))
+        times = np.bincount(rng.integers(patients, size=patients), minlength=patients)[patient]
+        if all((there[times > 0].any(axis=0) == there.any(axis=0)).all() for there in classes):
+            return split.table.take(np.repeat(np.arange(len(split)), times))
     raise InputError("an outcome is so rare that bootstrap samples of the training admissions lack it; leave it out.")
 
 

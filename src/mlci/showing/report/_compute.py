@@ -26,7 +26,7 @@ from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.importance import importance
 from mlci.index.model import Model
 from mlci.index.modelcard import facts, limits
-from mlci.index.shift import counted, shifts
+from mlci.index.shift import count_makeup, shifts
 from mlci.index.tally import Tally
 from mlci.judging import curves, rivals, theory
 from mlci.judging._carried import design_of, design_words
@@ -155,7 +155,7 @@ def compute(
 def _everyone(model: Model, cohort: Cohort) -> dict[str, Any]:
     """Return the fields of `Population` that describe the whole cohort."""
     whole = cohort.admissions()
-    found = counted(whole, model.vocabulary.leaves(whole))  # the whole cohort: a test split may be too small
+    found = count_makeup(whole, model.vocabulary.leaves(whole))  # the whole cohort: a test split may be too small
     different = (*shifts(model.card.get("makeup", {}), found), *look_back_warnings(model, cohort.look_back))
     return {"table_one": cohort.describe(), "shifts": different}
 

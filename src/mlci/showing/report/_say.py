@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mlci.base.names import label, phrase, words
-from mlci.index._few_events import in_words
+from mlci.index._few_events import outcome_notes
 from mlci.judging import theory
 from mlci.judging.rivals import CLASSIC
 from mlci.showing._words import listing, number, percent, rounded, spread, versions
@@ -52,7 +52,7 @@ def flags(findings: Findings) -> list[str]:
             f"In {people.unscored:,} of {people.admissions:,} admissions, fewer than half of the codes are understood. "
             f"These admissions have no score and are not included in any figure below."
         )
-    sentences = [*in_words(findings.made, called=words), *people.shifts]
+    sentences = [*outcome_notes(findings.made, called=words), *people.shifts]
     found += [f"{sentence[:1].upper()}{sentence[1:]}" for sentence in sentences]
     if people.others:
         found.append(
