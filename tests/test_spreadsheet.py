@@ -139,3 +139,19 @@ def test_sheets_that_are_not_read_are_named_by_every_command(tmp_path):
     words = ["cohort", "file", source, "-o", f"{tmp_path}/c.parquet", *version]
     assert message in " ".join(CliRunner().invoke(cli, words, catch_exceptions=False).output.split())
     assert message in mlci.read_cohort(tmp_path / "c.parquet").notes
+
+
+@pytest.mark.parametrize("given", ["9", "10"])
+def test_a_version_that_the_file_contradicts_is_reported_by_every_command(tmp_path, given):
+    source, scores, cohort = (str(tmp_path / name) for name in ("a.csv", "s.csv", "c.parquet"))
+    rows = [f"{visit},{'9' if visit % 3 else ''},486 427.31,{'YN'[visit % 2]}" for visit in range(30)]
+    (tmp_path / "a.csv").write_text("\n".join(["visit_id,icd_version,codes,expired", *rows]))
+    message = f"column icd_version states the ICD version of the codes, and --icd-version {given}"
+    for words in (
+        ["score", "us2010", source, "-o", scores],
+        ["explain", "us2010", source, "-o", scores],
+        ["indices", source, "-o", scores],
+        ["cohort", "file", source, "-o", cohort],
+    ):
+        said = CliRunner().invoke(cli, [*words, "--icd-version", given], catch_exceptions=False).output
+        assert (message in " ".join(said.split())) == (given == "10"), words

@@ -164,6 +164,9 @@ def test_the_command_prints_and_writes_its_tables(hospital, tmp_path, mlci_cli):
     assert "Evaluated on 750 of the 800 admissions of the split." in done.stdout
     assert "By sex" in done.stdout
     assert "Differences from mine" in done.stdout
+    places = [done.stdout.index(title) for title in ("Means over outcomes", "AUROC (95", "Distance correlation (95")]
+    assert places == sorted(places)
+    assert "Average precision" not in done.stdout  # not a main metric: in the file alone
     assert "Do groups differ?" in done.stdout
     assert "mine compared with rivals" in done.stdout
     rivals = pd.read_csv(tmp_path / "metrics_rivals.csv")

@@ -24,7 +24,9 @@ def columns(command: Callable) -> Callable:
             help="Restore leading zeros that the file has lost: 38.9 becomes 038.9, 8 becomes 008.",
         ),
         click.option(
-            "--icd-version", metavar="9|10|COLUMN", help="ICD version of all codes, or the column that holds it."
+            "--icd-version",
+            metavar="9|10|COLUMN",
+            help="ICD version of codes for which the file states none, or the column that holds it.  [guessed]",
         ),
         click.option(
             "--codes", metavar="COLUMNS", help="Code columns: 'DX*', or names separated by commas.  [guessed]"

@@ -43,7 +43,8 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, lef
     for row in cells:
         console.print("  ".join(filter(None, row[:left])))
         for name, cell in zip(names, row[left:]):
-            console.print(f"  {name.ljust(indent)}  {cell.replace(chr(10), ' ')}", soft_wrap=False)
+            if cell:
+                console.print(f"  {name.ljust(indent)}  {cell.replace(chr(10), ' ')}", soft_wrap=False)
 
 
 def show_grid(table) -> None:

@@ -16,7 +16,10 @@ BUILD_OPTIONS = ("config", "split_by", "proportions", "look_back", "carry", "was
     "--describe", type=click.Path(path_type=Path), metavar="COHORT", help="Print Table 1 of a cohort file, and exit."
 )
 @click.option(
-    "--icd-version", metavar="9|10|COLUMN", help="ICD version of all codes, or (file) the column that holds it."
+    "--icd-version",
+    metavar="9|10|COLUMN",
+    help="ICD version of the admissions to take (mimic4, omop, meds), or of codes for which the file states none, or"
+    " the column that holds it (file).  [10; file: guessed]",
 )
 @click.option("--id", metavar="COLUMN", help="The column that identifies admissions (file).  [guessed]")
 @click.option("--subject", metavar="COLUMN", help="The column that identifies patients (file).  [guessed]")

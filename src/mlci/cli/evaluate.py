@@ -8,6 +8,9 @@ from mlci.cli._model import BANDWIDTH, MODEL
 from mlci.cli._options import check_output, force, published, quiet, survey
 from mlci.cli._windows import Windows, windows
 
+# The metrics that are printed, the most common first; the output file has all of them.
+PRINTED = ("auroc", "risk_auroc", "deviance", "observed_expected", "slope", "dcorr", "mi", "nhsic")
+
 
 @click.command(short_help="Evaluate scores against outcomes: AUROC, dCorr, MI, nHSIC, ... with intervals.")
 @click.argument("scores", type=click.Path(path_type=Path), nargs=-1)
@@ -76,7 +79,7 @@ def command(
     COHORT is a cohort file.
 
     With --weights, figures are estimates for the population that the sample represents; metrics without a weighted
-    definition are left out.
+    definition are left out. The main metrics are printed; -o writes all of them.
     """
     from mlci.cli._contest import contest, learned_from, missing, numbers, show_contest, show_missing, show_numbers
     from mlci.cli._missed import missed_codes
@@ -103,7 +106,7 @@ def command(
     if not quiet:
         if words := design_words(judged, **survey_columns):
             click.echo(f"{words[:1].upper()}{words[1:]}.")
-        _print(found, intervals=options["resamples"] > 0)
+        _print(found, intervals=options["resamples"] > 0, whole=output is not None)
     bounded = missing(models, risks, judged, design) if bounds else found.table[:0]
     if not quiet and len(bounded):
         show_missing(bounded)
@@ -196,8 +199,8 @@ def _by_model(frames, judged, columns) -> tuple[dict, dict, dict]:
     return models, risks, expected
 
 
-def _print(found, *, intervals: bool) -> None:
-    """Print one table per metric: models as rows and outcomes as columns, or one line each if that is too wide."""
+def _print(found, *, intervals: bool, whole: bool) -> None:
+    """Print a table of each main metric: models as rows and outcomes as columns, or a line each if that is too wide."""
     from mlci.cli._tables import p_value, show
     from mlci.measures.registry import METRICS
 
@@ -216,14 +219,18 @@ def _print(found, *, intervals: bool) -> None:
             [row[start:] for row in counts],
             left=2 - start,
         )
-        for metric, rows in part.groupby("metric", sort=False):
+        if not by:
+            _print_means(found)
+        metrics = dict([*part.groupby("metric", sort=False)])
+        for metric in (name for name in PRINTED if name in metrics):
+            rows = metrics[metric]
             records = rows.to_dict("records")
             cells = {(row["group"], row["model"], row["outcome"]): _cell(row, gap="\n") for row in records}
             outcomes = list(dict.fromkeys(rows["outcome"]))
             lines = list(dict.fromkeys((row["group"], row["model"]) for row in records))
             body = [[*line[start:], *(cells.get((*line, outcome), "") for outcome in outcomes)] for line in lines]
             shown = intervals and bool(rows["low"].notna().any())
-            title = f"{titles.get(str(metric), metric)}{' (95 % intervals)' if shown else ''}"
+            title = f"{titles[metric]}{' (95 % intervals)' if shown else ''}"
             show(title, [by, "model", *outcomes][start:], body, left=2 - start)
     if found.interactions is not None and len(found.interactions):
         body = [
@@ -232,19 +239,29 @@ def _print(found, *, intervals: bool) -> None:
         ]
         title = "Do groups differ? p-values for the level and the slope of the calibration"
         show(title, ["by", "model", "outcome", "groups", "level", "slope"], body, left=3)
+    if len(found.differences):
+        heads = ["metric", "model", "outcome", "difference", "p"]
+        body = [
+            [titles[metric], row.model, row.outcome, _cell(row._asdict(), sign="+"), p_value(row.p)]
+            for metric in PRINTED
+            for row in found.differences.query("metric == @metric").itertuples()
+        ]
+        show(f"Differences from {found.differences['versus'].iloc[0]}", heads, body, left=3)
+    if not whole:
+        click.echo("These are the main metrics; -o FILE.csv writes all of them.")
+
+
+def _print_means(found) -> None:
+    """Print the means over outcomes, which are the headline of a comparison, if there are several outcomes."""
+    from mlci.cli._tables import show
+    from mlci.measures.registry import METRICS
+
     means = found.means()
-    if table["outcome"].nunique() > 1:
+    if found.table["outcome"].nunique() > 1:
         body = [
             [str(model), *("" if cell != cell else f"{cell:.4f}" for cell in row)] for model, *row in means.itertuples()
         ]
         show("Means over outcomes", ["model", *(METRICS[name].short for name in means)], body)
-    if len(found.differences):
-        heads = ["model", "outcome", "metric", "difference", "p"]
-        body = [
-            [row.model, row.outcome, titles.get(row.metric, row.metric), _cell(row._asdict(), sign="+"), p_value(row.p)]
-            for row in found.differences.itertuples()
-        ]
-        show(f"Differences from {found.differences['versus'].iloc[0]}", heads, body, left=3)
 
 
 def _cell(row, *, gap: str = " ", sign: str = "") -> str:

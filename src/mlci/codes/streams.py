@@ -129,8 +129,8 @@ def stream_table(
         restore_zeros: whether to restore leading zeros that ICD-9 codes have lost.
         batch: the number of admissions in memory at once.
         unused: let `values` hold codes that the batch does not have, so that several batches share one array.
-        on_doubt: called with a sentence if a part of the file is not read, and if each row is an admission but some
-            rows repeat an identifier.
+        on_doubt: called with a sentence if a part of the file is not read, if each row is an admission but some rows
+            repeat an identifier, and if the file states another version than `icd_version`.
 
     Returns:
         An iterator over batches of admissions, each with a table of one row per admission, as in `stream_rows`.
@@ -166,7 +166,8 @@ def stream_table(
             on_doubt(doubt)
     if on_doubt and not long:
         tables = _report_repeats(tables, str(layout.id), file, on_doubt)
-    yield from encode_tables(
+    overruled = False
+    for admissions, carried in encode_tables(
         tables,
         layout,
         file.where,
@@ -175,7 +176,14 @@ def stream_table(
         restore_zeros=restore_zeros,
         unused=unused,
         row_number=file.row_number,
-    )
+    ):
+        overruled |= icd_version is not None and bool((admissions.versions != icd_version).any())
+        yield admissions, carried
+    if on_doubt and overruled:
+        on_doubt(
+            f"column {layout.version} states the ICD version of the codes, and --icd-version {icd_version} "
+            "(icd_version= in Python) counts only where it is empty."
+        )
 
 
 def _checked(file: TableFile, layout: Layout, columns: list[str], *, rows: int) -> Iterator["pa.Table"]:

@@ -92,13 +92,12 @@ def read(
         meaning = understand(file, options, config)
         if tell:
             tell(meaning)
-        draft = _draft(file, meaning, restore_zeros=restore_zeros)
-        return replace(draft, notes=(*draft.notes, *filter(None, (file.doubt, meaning.layout.doubt))))
+        return _draft(file, meaning, restore_zeros=restore_zeros)
 
 
 def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
-    batches, carried = [], []
-    options = {"icd_version": meaning.icd_version, "restore_zeros": restore_zeros}
+    batches, carried, doubts = [], [], []
+    options = {"icd_version": meaning.icd_version, "restore_zeros": restore_zeros, "on_doubt": doubts.append}
     for admissions, rows in stream_table(file, meaning.layout, carry=[*meaning.carried], **options):
         batches.append(admissions)
         carried.append(rows)
@@ -154,7 +153,7 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         notes.append(f"column {name} is not used as an outcome: most of its values do not fit (--outcome says how).")
     words = {name: rule.words for name, rule in meaning.rules.items()}
     times = others[meaning.admitted].filter(has_code) if meaning.admitted else None
-    return Draft(attrition.table, words, tuple(attrition.steps), tuple(notes), times)
+    return Draft(attrition.table, words, tuple(attrition.steps), (*notes, *doubts), times)
 
 
 def _guess_version(batches: list[Admissions], where: str) -> tuple[int, list[str]]:
