@@ -96,7 +96,7 @@ def test_risks_of_validation_admissions_come_from_the_other_half():
 
 def test_a_model_is_built_with_one_thread_of_blas(monkeypatch):
     """The last digits must not depend on the number of the machine's cores."""
-    seen = record_blas_threads(monkeypatch, _model_of_fit, "counted")
+    seen = record_blas_threads(monkeypatch, _model_of_fit, "event_counts")
     with threadpool_limits(2, user_api="blas"):
         learn(FitSettings(), [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}, icd_version=10)
     assert set(seen) == {1}
