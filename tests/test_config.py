@@ -18,6 +18,7 @@ from mlci.config import (
     TokenConfig,
     config_from,
     read_config,
+    toml_of,
 )
 
 
@@ -65,6 +66,14 @@ def test_invalid_config_raises_a_one_sentence_error(tmp_path, text, words):
     with pytest.raises(InputError, match=words) as error:
         read_config(path)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("recipe", "section"), [("table", "curve"), ("deep", "collapse")])
+def test_printed_settings_with_the_importance_of_outcomes_are_read_back(tmp_path, recipe, section):
+    config = config_from({section: {"importance": {"mortality": 2.0, "long stay": 0.5}}}, recipe=recipe)
+    path = tmp_path / "own.toml"
+    path.write_text(toml_of(config))
+    assert read_config(path, recipe=recipe) == config
 
 
 def test_invalid_values_raise_an_error_in_python():

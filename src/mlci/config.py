@@ -8,7 +8,6 @@ import inspect
 import json
 import re
 import reprlib
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -19,6 +18,7 @@ from mlci.base.complaints import complaint
 from mlci.base.errors import InputError
 from mlci.base.names import FORMER_RECIPES
 from mlci.base.outdated import outdated
+from mlci.base.toml import read_toml, toml_line
 
 
 def _within(default: Any, low: float, high: float = float("inf")) -> Any:
@@ -448,12 +448,7 @@ def read_config(path: str | Path, *, recipe: str = "paper") -> Any:
     ...     read_config(Path(folder, "own.toml"), recipe="table").penalty.folds
     3
     """
-    try:
-        with open(path, "rb") as file:
-            values = tomllib.load(file)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: is not TOML: {error}.") from None
-    return config_from(values, recipe=recipe, where=str(path))
+    return config_from(read_toml(path), recipe=recipe, where=str(path))
 
 
 def toml_of(config: Any) -> str:
@@ -476,9 +471,9 @@ def _lines(content: Any, keys: Any) -> list[str]:
     """Return a line for each setting with its comment; None has no form in TOML, so such a line is commented out."""
     notes, lines = _notes(type(content)), []
     for key in keys:
-        value = _toml(getattr(content, key.name))
+        value = getattr(content, key.name)
         note = f"  # {notes[key.name]}" if key.name in notes else ""
-        lines.append(f"# {key.name} = ...{note}" if value is None else f"{key.name} = {value}{note}")
+        lines.append(f"{f'# {key.name} = ...' if value is None else toml_line(key.name, value)}{note}")
     return lines
 
 
@@ -490,10 +485,3 @@ def _notes(kind: type) -> dict[str, str]:
             if match := re.match(r"    (\w+): [^#]*#\s*(.+)", line):
                 found[match[1]] = match[2]
     return found
-
-
-def _toml(value: Any) -> str | None:
-    """Return a value in TOML; None stays None, which TOML cannot write."""
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(str(_toml(item)) for item in value)}]"
-    return None if value is None else json.dumps(value)

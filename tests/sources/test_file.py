@@ -99,6 +99,14 @@ def test_unnamed_columns_are_guessed_reported_and_can_be_edited(tmp_path):
     assert [path.name for path in tmp_path.glob("*.parquet")] == ["c.parquet"]
 
 
+def test_outcomes_of_any_name_are_written_as_toml_and_read_back(tmp_path):
+    rules = {"long stay": "los > 7", "in-hospital.death": "expired"}
+    with source.opened(VISITS) as table:
+        (tmp_path / "own.toml").write_text(source.understand(table, {"outcomes": rules}).toml())
+    with source.opened(VISITS) as table:
+        assert source.understand(table, {}, tmp_path / "own.toml").texts == rules
+
+
 def test_a_cohort_is_not_overwritten_unless_forced(tmp_path):
     VISITS.to_csv(tmp_path / "v.csv", index=False)
     words = ["cohort", "file", str(tmp_path / "v.csv"), "-q", "-o", str(tmp_path / "c.parquet")]

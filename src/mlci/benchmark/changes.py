@@ -11,13 +11,13 @@ For a model that is fitted by a recipe, it may also hold sections of the recipe'
 """
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from mlci.base.errors import InputError, reading
+from mlci.base.errors import InputError
+from mlci.base.toml import read_toml
 from mlci.benchmark.models import FAMILIES, Baseline, Learned, discover, merged
 
 FIXED = ("name", "title", "family", "needs", "constants")  # fields that cannot be changed
@@ -38,12 +38,7 @@ def read_changes(path: str | Path) -> dict[str, dict[str, Any]]:
     ...     read_changes(Path(folder, "changes.toml"))
     {'knn': {'k': 20}}
     """
-    with reading(path, "a TOML file"):
-        try:
-            found = tomllib.loads(Path(path).read_text())
-        except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{path}: is not TOML: {error}.") from None
-    models = discover()
+    found, models = read_toml(path), discover()
     for name, settings in found.items():
         if not isinstance(settings, dict) or (name not in models and name not in FAMILIES):
             known = f"families {', '.join(FAMILIES)}; models {', '.join(models)}"

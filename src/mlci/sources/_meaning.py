@@ -5,7 +5,6 @@ command line or as TOML, with the guesses spelled out.
 """
 
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 
 from mlci.base.errors import InputError, header_of
 from mlci.base.tablefile import TableFile, open_table
+from mlci.base.toml import read_toml, toml_line
 from mlci.codes import poa
 from mlci.codes.admissions import as_table, version_or_column
 from mlci.codes.layout import Layout, named_column
@@ -123,10 +123,9 @@ class Meaning:
         lines = []
         for section, keys in KEYS.items():
             lines += ["", f"[{section}]"]
-            lines += [f"{key} = {_toml(self.options[name])}" for key, name in keys.items() if self.options[name]]
-        return "\n".join([*lines, "", "[outcomes]", *(f"{name} = {_toml(text)}" for name, text in self.texts.items())])[
-            1:
-        ]
+            lines += [toml_line(key, self.options[name]) for key, name in keys.items() if self.options[name]]
+        lines += ["", "[outcomes]", *(toml_line(name, text) for name, text in self.texts.items())]
+        return "\n".join(lines[1:])
 
 
 def opened(location: Any) -> Any:
@@ -221,10 +220,7 @@ def _configured(config: Any) -> dict[str, Any]:
     if config is None:
         return {}
     where = "config" if isinstance(config, Mapping) else str(config)
-    try:
-        values = dict(config) if isinstance(config, Mapping) else tomllib.loads(Path(config).read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{where}: is not TOML: {error}.") from error
+    values = config if isinstance(config, Mapping) else read_toml(config)
     found: dict[str, Any] = {}
     for section, content in values.items():
         allowed = {*KEYS, "outcomes"}
@@ -285,9 +281,3 @@ def _pattern(chosen: Sequence[str], names: Sequence[str]) -> str:
     stem = stem.rstrip("0123456789")
     alike = [name for name in names if name.lower().startswith(stem.lower())]
     return f"{stem}*" if len(chosen) > 1 and stem and len(alike) == len(chosen) else ",".join(chosen)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return str(value) if isinstance(value, int) else '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'

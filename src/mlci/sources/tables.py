@@ -28,7 +28,6 @@ The draft has one row per admission with a diagnosis. A value that is neither ye
 an error that names the row.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +42,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, kind_of
+from mlci.base.toml import read_toml
 from mlci.codes import poa
 from mlci.sources import Attrition, Draft
 from mlci.sources._engine import Tables, open_tables
@@ -165,16 +165,9 @@ def read(
 def _layout(config: Any) -> tuple[TableLayout, str]:
     if config is None:
         raise InputError("source tables: needs the option config (--config), a TOML file that names the columns.")
-    if isinstance(config, Mapping):
-        values, where = dict(config), "config"
-    else:
-        where = str(config)
-        try:
-            values = tomllib.loads(Path(config).read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{where}: is not TOML: {error}.") from error
+    where = "config" if isinstance(config, Mapping) else str(config)
     try:
-        layout = TableLayout.model_validate(values)
+        layout = TableLayout.model_validate(dict(config) if isinstance(config, Mapping) else read_toml(config))
     except ValidationError as error:
         reason = complaint(error.errors(include_url=False), allowed=_keys, repeat=True)
         raise InputError(f"{where}: {reason}.") from error

@@ -5,7 +5,6 @@ Turn findings, and the authors' answers from `--study`, into items with text. Th
 """
 
 import csv
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from mlci.base.errors import InputError
 from mlci.base.names import label, words
+from mlci.base.toml import read_toml
 from mlci.showing._words import listing, percent, versions
 from mlci.showing.report import _say as say
 from mlci.showing.report._findings import Findings, Judgement
@@ -53,13 +53,7 @@ def read_study(path: str | Path) -> dict[str, str]:
     ...     read_study(Path(folder, "study.toml"))
     {'ethics': 'waived'}
     """
-    try:
-        with open(path, "rb") as file:
-            answers = tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: is not TOML: {error}.") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not text in UTF-8.") from error
+    answers = read_toml(path)
     keys = [row["key"] for row in _table()]
     for key, value in answers.items():
         if key not in keys:
