@@ -160,6 +160,7 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
         (VISITS, {"outcomes": {"d": "death within 30 days"}}, "needs times"),
         (VISITS, {"outcomes": {"codes": "expired"}}, "the name codes is taken"),
         (VISITS, {"keep": ["ward"]}, r"lacks the column ward \(--keep\)"),
+        (VISITS, {"keep": ["hospital", "age"]}, "the name age is taken: a cohort has such a column of its own"),
         (VISITS, {"config": {"diagnosis": {}}}, "config: diagnosis is not a known section"),
         (VISITS, {"config": {"diagnoses": {"code": "x"}}}, "diagnoses.code is not a known key; allowed are codes"),
         (VISITS.drop(columns=["expired", "los"]), {"outcomes": None}, "no column has the name of an outcome"),

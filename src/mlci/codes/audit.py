@@ -11,7 +11,6 @@ import numpy as np
 
 from mlci.codes import icd, years, zeros
 
-OTHER = {9: 10, 10: 9}
 KINDS = {
     "heading": "a heading, or a code that lost its last digit: finer codes exist, and one of them was meant",
     "zero": "lost a leading zero",
@@ -45,7 +44,7 @@ class Audit:
         if self.other * 20 >= self.codes:
             found.append(
                 f"{self.other:,} of {self.codes:,} codes said to be ICD-{self.version} are in the table of "
-                f"ICD-{OTHER[self.version]} alone; is the ICD version right?"
+                f"ICD-{icd.OTHER[self.version]} alone; is the ICD version right?"
             )
         if self.zeros * 20 >= self.codes:
             found.append(
@@ -86,7 +85,7 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
 
 def _of_other(codes: Any, version: int) -> np.ndarray:
     """Return whether each code is a code or a heading of the other ICD version."""
-    return icd.known(codes, OTHER[version]) | zeros.heading(codes, OTHER[version])
+    return icd.known(codes, icd.OTHER[version]) | zeros.heading(codes, icd.OTHER[version])
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def out_of_year(seen: years.ByYear) -> Iterator[Finding]:
     [('U071', 'year', 1)]
     """
     invalid = seen.invalid()
-    for version in OTHER:
+    for version in icd.VERSIONS:
         codes = [code for number, code in invalid if number == version]
         for code, known in zip(codes, icd.known(codes, version).tolist()):
             if known or (version == 10 and code in years.added()):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parent / "data"
 FEW = 1000  # up to so many codes are looked up one by one, because Arrow would first index the whole table
 VERSIONS = (9, 10)
+OTHER = {9: 10, 10: 9}
 JUNK = "[^A-Za-z0-9]+"  # ICD codes consist of ASCII letters and digits
 
 

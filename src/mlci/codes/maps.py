@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from mlci.codes.icd import DATA, all_codes, check_version, normalise, title
+from mlci.codes.icd import DATA, OTHER, all_codes, check_version, normalise, title
 
 CATEGORY = 3  # characters that codes must share to be translated alike
 
@@ -48,7 +48,7 @@ def counterparts(code: str, version: int) -> tuple[Counterpart, ...]:
     """
     code = normalise(code)
     if entries := _entries(version).get(code):
-        return tuple(sorted(_ways(entries), key=lambda way: (len(way.codes), not _unspecified(way, 19 - version))))
+        return tuple(sorted(_ways(entries), key=lambda way: (len(way.codes), not _unspecified(way, OTHER[version]))))
     kin = [way for other in _kin(code, version) for way in _ways(_entries(version)[other])]
     often = Counter(way.codes for way in kin)
     best = sorted(often, key=lambda codes: (len(codes), -often[codes]))

@@ -178,7 +178,7 @@ def _unknown_code(text: str, code: str, version: int) -> Missed | None:
         LETTER_FIRST.fullmatch(code) and 3 * sum(map(str.isdigit, code)) >= len(code)
     ):
         return None
-    other = 19 - version
+    other = icd.OTHER[version]
     elsewhere = understand(code, other) if _well_dotted(text, code, other) else None
     if elsewhere and not elsewhere.exact and "." not in text:
         elsewhere = None

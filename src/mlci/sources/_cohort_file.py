@@ -15,6 +15,7 @@ from mlci.sources._twins import twins
 
 SPLITS = ("train", "valid", "test")
 COLUMNS = ("admission_id", "subject_id", "icd_version", "codes", "split")
+RESERVED = (*COLUMNS, "poa", "age", "sex", "days_observed")  # have a meaning of their own in a cohort
 KEY = b"mlci"  # of the metadata
 
 

@@ -23,6 +23,7 @@ from mlci.codes import poa
 from mlci.codes.admissions import as_table, version_or_column
 from mlci.codes.layout import Layout, named_column
 from mlci.codes.streams import file_layout
+from mlci.sources._cohort_file import RESERVED
 from mlci.sources._outcomes import Rule, known, parse
 
 SUBJECTS = ("subject_id", "mrn", "patient_id", "patient_nbr", "person_id", "patient", "subject", "pat_id", "bene_id")
@@ -197,9 +198,12 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
             f"columns are {header_of(file.names)}."
         )
     keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in given.get("keep", ()))
-    reserved = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")
-    taken = {*reserved, *keep} & {*rules}
-    if taken:
+    if taken := {*RESERVED} & {*keep}:
+        raise InputError(
+            f"{file.where}: the name {min(taken)} is taken: a cohort has such a column of its own; leave it out of "
+            "--keep."
+        )
+    if taken := {*RESERVED, *keep} & {*rules}:
         raise InputError(f"{file.where}: the name {min(taken)} is taken; give the outcome another one.")
     values = {"id": layout.id, "codes": layout.codes, "icd_version": layout.version, **found, "outcomes": texts}
     return Meaning(

@@ -24,7 +24,7 @@ from mlci.base.errors import InputError, reading
 from mlci.codes.icd import check_version
 from mlci.sources import Attrition, Draft
 from mlci.sources._gathered import codes_in_order
-from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, stayed_longer
+from mlci.sources._rules import DAY, capped, died_within, elapsed, entered_after, known, placed, stayed_longer
 
 PREFIXES = {
     "admission": "HOSPITAL_ADMISSION",
@@ -172,7 +172,7 @@ def _admissions(events: ir.Table, named: Mapping[str, str], version: int, *, dea
         mortality_30d=died_within(30, _.death, _.admitted, death_day_counts=death_day_counts),
         long_stay=stayed_longer(7, _.discharged, _.admitted),
         icu_transfer=entered_after(0, _.entered, _.units, _.admitted),
-        age=ibis.cases((age > 89, 90.0), (age >= 0, age.cast("float64"))),
+        age=capped(age),
     )
 
 

@@ -45,6 +45,7 @@ from mlci.base.errors import InputError, kind_of
 from mlci.base.toml import read_toml
 from mlci.codes import poa
 from mlci.sources import Attrition, Draft
+from mlci.sources._cohort_file import RESERVED, SPLITS
 from mlci.sources._engine import Tables, open_tables
 from mlci.sources._gathered import codes_in_order
 from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
@@ -53,8 +54,6 @@ from mlci.sources._twins import twins
 
 LOS = "los_days"  # in a rule: the length of stay, from its column or from admission to discharge
 WRITTEN = {version: rf"^(ICD)?[-_ ]?0?{version}([.]0)?([-_ ]?CM)?$" for version in ("9", "10")}
-SPLITS = ("train", "valid", "test")
-RESERVED = ("admission_id", "subject_id", "icd_version", "codes", "poa", "split", "age", "sex", "days_observed")
 # Separates a code from its flag in the text that an engine collects; sorts before any letter or digit, as codes must.
 SEPARATOR = "\t"
 ODD = "?"  # stands for a value that is no flag
