@@ -1,14 +1,20 @@
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.special import expit, logit
 from threadpoolctl import threadpool_limits
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
+from mlci.index.citation import methods
 from mlci.index.model import load_model
+from mlci.index.modelcard import model_card
+from mlci.index.provenance import provenance
 from mlci.index.recalibrate import recalibrate
+from mlci.judging.kept import Isotonic, Smooth
 from toys import nested_code_lists, random_model, random_table, record_blas_threads
 
 MODEL = random_table()
@@ -69,6 +75,43 @@ def test_a_network_is_recalibrated_by_its_curves():
     assert set(done.model.outcomes) == {*model.outcomes, "thirty"}
     risk = done.model.risks(done.model.read(cohort.admissions()))
     assert all(((each > 0) & (each < 1)).all() for each in risk.values())
+
+
+@pytest.mark.parametrize("kind", ["smooth", "isotonic"])
+def test_the_log_odds_of_a_curve_get_a_shift_and_a_slope(kind):
+    cohort, knots, log_odds = hospital(1000, shift=1.0, slope=0.6), np.array([-1.0, 0.0, 1.0]), np.array([-5, -3, 1])
+    curve = Isotonic(knots, expit(log_odds)) if kind == "isotonic" else Smooth(knots, log_odds, np.full(3, 0.2))
+    before = replace(random_model(), curves=dict.fromkeys(random_model().outcomes, curve))
+    after = recalibrate(before, cohort).model
+    score = knots if kind == "isotonic" else np.linspace(-2, 2, 41)
+    for name in before.outcomes:
+        old, new = (logit(model.curves[name](score)) for model in (before, after))
+        slope, shift = np.polyfit(old, new, 1)
+        np.testing.assert_allclose(new, shift + slope * old, atol=1e-9)
+        assert slope > 0
+    bounded = {"thirty", *(before.outcomes if kind == "smooth" else ())}
+    assert set(after.intervals(after.read(cohort.admissions()))) == bounded
+
+
+def test_the_card_of_a_recalibrated_model_describes_the_hospital():
+    cohort = hospital(4000, shift=1.0, slope=0.6)
+    before = replace(MODEL, card={**MODEL.card, "source": "nhds", "weights": dict.fromkeys(MODEL.outcomes, 1.0)})
+    done = recalibrate(before, cohort)
+    reached, table = done.model.card["validation"], done.table.set_index("outcome")
+    for name in ("mortality", "thirty"):
+        assert reached[name]["n"] == table.loc[name, "held_out"] == 800
+        assert reached[name]["expected"] == pytest.approx(table.loc[name, "expected_after"])
+        assert reached[name]["observed"] == pytest.approx(table.loc[name, "observed"])
+    others = "3,200 admissions of the data called “a hospital”"
+    assert str(provenance(done.model)).endswith(f"then recalibrated on {others}")
+    then = f"Its risks, percentiles and cutoff were then fitted to {others}. AUROC of the score on their test split: "
+    assert then in methods(done.model)
+    card = model_card(done.model)
+    assert f"- **Recalibrated**: on {others}; how good it is was judged there.\n" in card
+    assert "in addition to the score; of thirty from a risk curve over the score.\n" in card
+    known = {name: rule for name, rule in cohort.outcomes.items() if name != "long stay"}
+    card = model_card(recalibrate(before, replace(cohort, outcomes=known)).model)
+    assert "| Long stay | more than 7 days | not said | not said | not said |" in card
 
 
 def elsewhere(n: int) -> Cohort:
@@ -151,6 +194,23 @@ def test_the_command_writes_model_and_page(mlci_cli, tmp_path, empty_figures):
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 5  # two outcomes before and after, and the new one
     assert "did not know this outcome before" in page
+
+
+def test_an_outcome_without_a_risk_is_not_said_to_keep_one(mlci_cli, tmp_path):
+    MODEL.save(tmp_path / "m.safetensors")
+    cohort = hospital(1500, shift=1.0, slope=0.6)
+    recalibrate(MODEL, cohort).model.save(tmp_path / "thirty.safetensors")  # with a curve of `thirty` over its score
+    place, known = cohort.table.column_names.index("thirty"), {"mortality": "died", "thirty": "died within 30 days"}
+    none = cohort.table.set_column(place, "thirty", pa.array([False] * 1500))
+    Cohort(none, "a hospital", known).write(tmp_path / "none.parquet")
+    Cohort(cohort.table.drop_columns("thirty"), "a hospital", {"mortality": "died"}).write(tmp_path / "less.parquet")
+    few = "thirty: the model has no risk of it; fewer than 20 admissions have it, or do not have it."
+    for words in (["m.safetensors", "none.parquet"], ["thirty.safetensors", "none.parquet", "--update", "weights"]):
+        assert few in mlci_cli("recalibrate", *words, "-o", "mine.safetensors").stderr
+    words = ["recalibrate", "thirty.safetensors", "none.parquet", "-o", "mine.safetensors"]
+    assert "thirty: its risk was kept" in mlci_cli(*words).stderr
+    words = ["recalibrate", "thirty.safetensors", "less.parquet", "--update", "weights", "-o", "mine.safetensors"]
+    assert "thirty: its risk was read from the former score and is left out." in mlci_cli(*words).stderr
 
 
 def test_risks_are_fitted_by_one_thread_of_blas(monkeypatch):

@@ -374,7 +374,7 @@ def test_about_shows_held_out_figures_and_the_real_port(web, address):
     assert "Fewer than 100 events, so uncertain: in-hospital mortality" in said
     assert "Dates none: computed" in said
     assert "Licence of the data free of rights of others" in said
-    assert "The training admissions are synthetic: the index is not for real patients." in said
+    assert "It was fitted to synthetic admissions: the index is not for real patients." in said
     assert f"curl -H 'content-type: application/json' {address}/api/score" in said
     assert web.get("/api/model").json()["validation"]["mortality"]["n"] == 900
 
@@ -436,6 +436,18 @@ def test_a_model_that_knows_nothing_still_has_a_page(index):
         page = httpx.get(address, params={"codes": "I10"}, timeout=PATIENCE).raise_for_status().text
         assert "under 0.1%" in page  # a file of version 0.1 may say 0
         httpx.get(f"{address}/model", timeout=PATIENCE).raise_for_status()
+
+
+def test_a_recalibrated_model_says_on_whose_admissions(index):
+    """An outcome that recalibration added had no weight in the fit."""
+    again = MLCI()
+    card = {**index.model_.card, "source": "nhds", "weights": {"mortality": 1.0}}
+    card |= {"recalibrated": {"source": "ward 3", "admissions": 1200, "positives": {}}}
+    again.model_ = replace(index.model_, card=card)
+    with running(again) as address:
+        said = said_on(httpx.get(f"{address}/model", timeout=PATIENCE).raise_for_status().text)
+        assert "then recalibrated on 1,200 admissions of the data called “ward 3”" in said
+        assert "Long stay more than 7 days –" in said
 
 
 def test_empty_and_error_states(web):

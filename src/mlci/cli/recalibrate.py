@@ -56,7 +56,11 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
     if "updated" in done.model.card and update == "weights":
         click.echo(moved_words(done.model.card["updated"]), err=True)
     for name in done.kept:
-        click.echo(f"{name}: its risk was kept; fewer than {EVENTS} admissions have it, or do not have it.", err=True)
+        result = "its risk was kept" if name in done.model.outcomes else "the model has no risk of it"
+        click.echo(f"{name}: {result}; fewer than {EVENTS} admissions have it, or do not have it.", err=True)
+    for name in former.outcomes:
+        if name not in done.model.outcomes and name not in done.kept:
+            click.echo(f"{name}: its risk was read from the former score and is left out.", err=True)
     columns = {"expected_before": "before", "expected_after": "after", "observed": "observed"}
     for row in done.table.to_dict("records"):
         cells = ", ".join(f"{word} {row[key]:.1%}" for key, word in columns.items() if row[key] == row[key])

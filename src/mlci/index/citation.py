@@ -8,6 +8,7 @@ from mlci.base.names import words
 from mlci.index._look_back import days_of
 from mlci.index.model import Model
 from mlci.index.modelcard import NOT_SAID, facts
+from mlci.index.provenance import provenance
 
 BIBTEX = """\
 @inproceedings{{baloch2026mlci,
@@ -74,6 +75,7 @@ def methods(model: Model) -> str:
         "Only codes present on admission count." if model.vocabulary.poa == "only" else "",
         f"Codes of the patient's earlier admissions in the last {looked:g} days count too." if looked else "",
         f"Outcomes: {'; '.join(outcomes)}.",
+        _recalibrated(model),
         _reached(model),
         f"Admissions with a score of {model.cutoff.score:.3g} or more were classified as high severity.",
     )
@@ -88,6 +90,13 @@ def _of_what(model: Model) -> str:
     return f" ({whose}{when})." if model.card.get("source") or model.card.get("about") else "."
 
 
+def _recalibrated(model: Model) -> str:
+    """Return what was fitted to another hospital, and to which admissions."""
+    others, card = provenance(model).recalibrated, model.card
+    fitted = "weights, risks, percentiles and cutoff" if "updated" in card else "risks, percentiles and cutoff"
+    return f"Its {fitted} were then fitted to {others}." if others else ""
+
+
 def _reached(model: Model) -> str:
     """Return the AUROC of the score on held-out admissions, by outcome."""
     card, found = model.card, model.card.get("validation") or {}
@@ -95,9 +104,8 @@ def _reached(model: Model) -> str:
         f"{words(name)} {facts['auroc']:.3f} (95% interval {facts['auroc_low']:.3f} to {facts['auroc_high']:.3f})"
         for name, facts in found.items()
     ]
-    return (
-        f"AUROC of the score on the {card.get('judged_on', 'validation')} split: {'; '.join(areas)}." if areas else ""
-    )
+    split = f"{'their' if 'recalibrated' in card else 'the'} {card.get('judged_on', 'validation')} split"
+    return f"AUROC of the score on {split}: {'; '.join(areas)}." if areas else ""
 
 
 def _outcome(name: str, rule: str, events: int | None) -> str:

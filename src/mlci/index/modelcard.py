@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlci.base.errors import InputError
-from mlci.base.names import label
+from mlci.base.names import label, words
 from mlci.codes.poa import ONLY
 from mlci.index._look_back import days_of
 from mlci.index._survey import survey_words
@@ -72,10 +72,10 @@ def described(model: Model, stated: Mapping[str, str]) -> Model:
     >>> facts(described(load("us2010").model_, {"dates": "the year 2010"}))["Dates"]
     'the year 2010'
     """
-    for name, words in stated.items():
+    for name, text in stated.items():
         if name not in FIELDS:
             raise InputError(f"about: {name!r} is not allowed; allowed are {', '.join(FIELDS)}.")
-        if not isinstance(words, str) or not words.strip() or len(words) > MOST:
+        if not isinstance(text, str) or not text.strip() or len(text) > MOST:
             raise InputError(f"about: {name} must have 1 to {MOST} characters.")
     return replace(model, card={**model.card, "about": {**_about(model), **stated}})
 
@@ -100,7 +100,7 @@ def facts(model: Model) -> dict[str, str]:
         "Dates": stated["dates"],
         "Admissions": counts or NOT_SAID,
         "Recipe": f"{card['recipe']}, seed {card['seed']}; {len(model.vocabulary.tokens):,} codes and code prefixes",
-        "Risks": OWN if model.scorer.risky else ALONG,
+        "Risks": _risks(model),
         "High severity": f"a score of {cutoff} or more, {model.cutoff.share:.1%} of admissions",
         "Licence of the data": stated["licence"],
     }
@@ -110,14 +110,22 @@ def facts(model: Model) -> dict[str, str]:
         *[f"also those of the last {days:g} days"] * bool(days),
     ]:
         found["Codes that count"] = ", ".join(counted)
-    if again := card.get("recalibrated"):
-        found["Recalibrated"] = f"on {again['admissions']:,} admissions of {again['source']}"
+    if origin.recalibrated:
+        found["Recalibrated"] = f"on {origin.recalibrated}; how good it is was judged there"
     if model.numbers:
         names = ", ".join(f"{name} ({kind})" for name, kind in model.numbers.items())
         found["Numeric outcomes"] = f"{names}; `mlci score` writes their expected values, other pages show risks only"
     if design := survey_words(card):
         found["Survey"] = design
     return found
+
+
+def _risks(model: Model) -> str:
+    """Return how the risks come about; an outcome that `mlci recalibrate` added has a curve over the score."""
+    along = list(model.outcomes)[model.scorer.risky :]
+    if not model.scorer.risky or not along:
+        return ALONG if along else OWN
+    return f"{OWN}; of {' and '.join(map(words, along))} {ALONG}"
 
 
 def model_card(model: Model, name: str = "this index") -> str:
@@ -146,7 +154,8 @@ def _outcomes(model: Model) -> list[str]:
     ]
     for name, rule in model.outcomes.items():
         reached = (card.get("validation") or {}).get(name)
-        area = rates = "too few events" if "validation" in card else NOT_SAID
+        judged = "validation" in card and "recalibrated" not in card  # a cohort may lack outcomes of the model
+        area = rates = "too few events" if judged else NOT_SAID
         if reached:
             area = f"{reached['auroc']:.3f} ({reached['auroc_low']:.3f} to {reached['auroc_high']:.3f})"
             rates = f"{reached['expected']:.1%}, {reached['observed']:.1%} of {reached['n']:,}"
@@ -169,7 +178,7 @@ def limits(model: Model) -> list[str]:
     """
     found = list(_about(model)["limits"])
     if provenance(model).synthetic:
-        found.append("The training admissions are synthetic: the index is not for real patients.")
+        found.append("It was fitted to synthetic admissions: the index is not for real patients.")
     for name, events in (model.card.get("positives") or {}).items():
         if events is None or events < FEW:
             found.append(f"{label(name)}: {_counted(events)} events in training; its risks are imprecise.")

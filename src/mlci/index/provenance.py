@@ -24,10 +24,12 @@ class Provenance:
     admissions: int | None  # training and validation
     coding: str
     synthetic: bool
+    recalibrated: str = ""  # whose admissions `mlci recalibrate` fitted the risks to
 
     def __str__(self) -> str:
         many = f"{self.admissions:,} admissions, " if self.admissions else ""
-        return f"{self.where} ({many}{self.coding})"
+        then = f", then recalibrated on {self.recalibrated}" if self.recalibrated else ""
+        return f"{self.where} ({many}{self.coding}){then}"
 
 
 def provenance(model: Model) -> Provenance:
@@ -39,11 +41,17 @@ def provenance(model: Model) -> Provenance:
     """
     source, counts = str(model.card.get("source") or ""), model.card.get("admissions") or {}
     coded = [f"ICD-{version}" for version in model.icd_versions if version]
+    again = model.card.get("recalibrated") or {}
     return Provenance(
-        where=SOURCES.get(
-            source, f"the data called “{source}”" if source else "admissions that the model file does not name"
-        ),
+        where=_where(source),
         admissions=sum(counts.values()) or None,
         coding=" and ".join(coded) or "ICD version not said",
-        synthetic="synthetic" in source.lower(),
+        synthetic=any("synthetic" in name.lower() for name in (source, again.get("source", ""))),
+        recalibrated=f"{again['admissions']:,} admissions of {_where(again['source'])}" if again else "",
     )
+
+
+def _where(source: str) -> str:
+    """Return whose admissions those of a `source` are."""
+    unnamed = f"the data called “{source}”" if source else "admissions that the model file does not name"
+    return SOURCES.get(source, unnamed)

@@ -13,28 +13,26 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, logit
 
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
-from mlci.codes.admissions import Admissions
 from mlci.cohort import Cohort
 from mlci.fitting._calibrate import calibrate
 from mlci.fitting._people import People
 from mlci.index._aggregates import LEAST, event_counts, quantiles, without_small_cells
+from mlci.index._held_out import held_out
 from mlci.index._people import of_data
 from mlci.index._reading import Reading
 from mlci.index._update import update as move_weights
 from mlci.index.model import Model
 from mlci.index.shift import makeup_of
-from mlci.judging.kept import Isotonic
+from mlci.judging.kept import EDGE, log_odds
 from mlci.judging.smooth import smooth
 from mlci.judging.theory import cutoff
 from mlci.measures.discrimination import auroc
 
 EVENTS = 20  # least number of admissions with an outcome, and without it, to recalibrate a risk
 UPDATES = ("risks", "weights")
-EDGE = 1e-9  # risks are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,13 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
             },
         },
     )
-    held_out = cohort.admissions().take(test), None if people is None else people[test]
-    table = _evaluate(model, fitted, held_out, cohort.labels()[test], names, labels)
+    tested, outcomes = cohort.admissions().take(test), cohort.labels()[test]
+    own = None if people is None else people[test]
+    after = fitted.read(tested, own)
+    risks = {"before": model.risks(model.read(tested, own)), "after": fitted.risks(after)}
+    reached = held_out(after.score, risks["after"], outcomes, names, least=LEAST)
+    fitted = replace(fitted, card={**fitted.card, "validation": reached, "judged_on": "test"})
+    table = _evaluate(risks, outcomes, names, labels)
     return Recalibrated(fitted, tuple(name for name in names if not enough[name]), table)
 
 
@@ -133,11 +136,10 @@ def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Mo
         if name not in before:
             curves[name] = smooth(reading.score, label, least=LEAST)
             continue
-        shift, slope = calibrate(_log_odds(before[name]), label)
+        shift, slope = calibrate(log_odds(before[name]), label)
         slope = max(slope, 0.0)
         if name in curves:
-            curve = curves[name]
-            curves[name] = Isotonic(curve.score, expit(shift + slope * _log_odds(curve(curve.score))))
+            curves[name] = curves[name].moved(shift, slope)
         place = list(model.outcomes).index(name)
         if place < own:
             former = state["calibration"][place]
@@ -153,25 +155,16 @@ def _with_people(fitted: Model, before: Model, reading: Reading, labels: dict[st
     for name, label in labels.items():
         place = list(before.outcomes).index(name) if name in before.outcomes else len(people.values[0])
         if place < len(people.values[0]):
-            shift, slope = calibrate(_log_odds(former[name]), label)
+            shift, slope = calibrate(log_odds(former[name]), label)
             people = people.recalibrated(place, shift, max(slope, 0.0))
     return replace(fitted, state={**fitted.state, "people": people.values})
 
 
-def _log_odds(risk: np.ndarray) -> np.ndarray:
-    return logit(np.clip(risk, EDGE, 1 - EDGE))
-
-
 def _evaluate(
-    before: Model,
-    after: Model,
-    held_out: tuple[Admissions, np.ndarray | None],
-    labels: np.ndarray,
-    names: list[str],
-    learned: np.ndarray,
+    risks: Mapping[str, Mapping[str, np.ndarray]], labels: np.ndarray, names: list[str], learned: np.ndarray
 ) -> pd.DataFrame:
-    """Return observed and expected rates, log loss and AUROC of both models on the held-out admissions."""
-    rows, risks = [], {"before": before.risks(before.read(*held_out)), "after": after.risks(after.read(*held_out))}
+    """Return observed and expected rates, log loss and AUROC of the risks before and after, on held-out admissions."""
+    rows = []
     for place, name in enumerate(names):
         label = labels[:, place]
         known = ~np.isnan(label)

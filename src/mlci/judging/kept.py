@@ -14,6 +14,7 @@ import numpy as np
 from mlci.base.pieces import Pieces
 
 FLOOR = 12.0  # log-odds are clipped to this absolute value
+EDGE = 1e-9  # risks are clipped to this distance from 0 and 1 before their log-odds are taken
 Z = 1.959964  # of a 95% band
 
 
@@ -31,6 +32,14 @@ class Isotonic:
     @cached_property
     def _pieces(self) -> Pieces:
         return Pieces(self.score, self.risk)
+
+    def moved(self, shift: float, slope: float) -> "Isotonic":
+        """Return the curve with its log-odds recalibrated at every knot: `shift + slope * log-odds`.
+
+        >>> Isotonic(np.array([0.0, 1.0]), np.array([0.0, 0.5])).moved(1.0, 1.0).risk.round(2)
+        array([0.  , 0.73])
+        """
+        return Isotonic(self.score, expit(shift + slope * log_odds(self.risk)))
 
     def to_dict(self) -> dict[str, list[float]]:
         """Return the curve in the form of a model file.
@@ -217,3 +226,13 @@ def expit(logit: np.ndarray) -> np.ndarray:
     array([0.5])
     """
     return 1 / (1 + np.exp(-logit))
+
+
+def log_odds(risk: np.ndarray) -> np.ndarray:
+    """Return the log-odds of a `risk`; a risk of 0 or 1 is taken as `EDGE` away from it.
+
+    >>> log_odds(np.array([0.5]))
+    array([0.])
+    """
+    risk = np.clip(risk, EDGE, 1 - EDGE)
+    return np.log(risk) - np.log1p(-risk)
