@@ -17,6 +17,7 @@ from mlci.base.grids import power
 from mlci.benchmark import diagnostics, tables
 from mlci.benchmark import models as baselines
 from mlci.benchmark import runs as benchmark
+from mlci.benchmark.metrics import rival_metrics
 from mlci.benchmark.runs import Settings, run_benchmark
 from mlci.cohort import build_cohort, read_cohort
 from mlci.fitting._engines import stacked
@@ -265,6 +266,27 @@ def test_tables_are_written_as_text_markdown_and_latex(done, cohort, tmp_path):
     assert thresholds.count("| paper, seed") == alignment.count("| paper, seed") == 2
     assert "mean ± SD" in alignment
     assert "mean ± SD" not in thresholds
+
+
+def test_a_rival_without_an_outcome_has_an_empty_cell_and_no_mean(tmp_path):
+    """Regressions leave out an outcome that is too rare, and an outcome of one class has no figure for any model."""
+    table = build_cohort("synthetic", 1000, seed=1)
+    died = np.zeros(len(table), dtype=bool)
+    died[np.flatnonzero(table.column("split") == "train")[:5]] = True
+    column = table.table.column_names.index("mortality")
+    rare = replace(table, table=table.table.set_column(column, "mortality", pa.array(died)))
+    rare.write(tmp_path / "cohort.parquet")
+    runs = run_benchmark(tmp_path / "cohort.parquet", tmp_path, models=["charlson"])
+    frame = tables.results(runs, rivals=rival_metrics(rare))
+    made = {grid.name: dict(row for part in grid.sections for row in part.rows) for grid in tables.tables(frame)}
+    for title in ("Charlson (CCI)", "Age and sex"):  # no death in the test split: no AUROC, and no part in its mean
+        assert made["auroc"][title][0].text == ""
+        values = [float(cell.text) for cell in made["auroc"][title][1:]]
+        assert float(made["headline"][title][0].text) == pytest.approx(np.mean(values), abs=0.01)
+    some = frame[(frame["model"] != "Age and sex") | (frame["outcome"] != "long_stay")]
+    made = {grid.name: dict(row for part in grid.sections for row in part.rows) for grid in tables.tables(some)}
+    assert [cell.text == "" for cell in made["auroc"]["Age and sex"]] == [True, False, True, False]
+    assert "Age and sex" not in made["headline"]
 
 
 def test_remaining_time_is_that_of_the_same_model_or_family(done):

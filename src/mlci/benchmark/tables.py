@@ -146,21 +146,22 @@ def tables(frame: pd.DataFrame, notes: Sequence[str] = ()) -> list[Grid]:
 
 
 def _headline(frame: pd.DataFrame, notes: Sequence[str] = ()) -> Grid:
-    """Make the table of means over outcomes, with their SD over seeds, times 100."""
+    """Make the table of means over outcomes, with their SD over seeds, times 100.
+
+    An outcome for which no model has a metric does not count; a model that lacks another one has no mean.
+    """
     about = ["family", "model", "title"]
-    runs = frame[frame["metric"].isin(HEADLINE)].groupby([*about, "seed", "metric"], sort=False)["value"]
-    found = runs.agg(lambda values: values.mean(skipna=False)).groupby([*about, "metric"], sort=False)
+    known = frame[frame["metric"].isin(HEADLINE)].dropna(subset="value")
+    runs = known.groupby([*about, "seed", "metric"], sort=False)["value"].agg(["mean", "count"])
+    whole = runs.index.get_level_values("metric").map(known.groupby("metric")["outcome"].nunique())
+    found = runs["mean"].where(runs["count"] == whole).groupby([*about, "metric"], sort=False)
     cells = found.agg(["mean", "std", "count"]).rename(columns={"std": "sd", "count": "seeds"})
-    wide = cells["mean"].unstack("metric").reindex(columns=list(HEADLINE))
+    wide = cells["mean"].unstack("metric").reindex(columns=list(HEADLINE)).dropna(how="all")
     places = wide.round(12).rank(ascending=False, method="min")
     sections: dict[str, list[tuple[str, tuple[GridCell, ...]]]] = {}
     for key in wide.index:
         row = tuple(
-            GridCell("", 0)
-            if np.isnan(wide.at[key, name])
-            else GridCell(
-                _scaled(cells.loc[(*key, name)], 2), int(place) if (place := places.at[key, name]) <= 2 else 0
-            )
+            GridCell("") if np.isnan(wide.at[key, name]) else _cell(cells.loc[(*key, name)], 2, places.at[key, name])
             for name in HEADLINE
         )
         sections.setdefault(key[0], []).append((key[2], row))
@@ -179,9 +180,9 @@ def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[
     for model, cells in part.groupby("model", sort=False):
         found = {cell["outcome"]: cell for cell in cells.to_dict("records")}
         row = tuple(
-            GridCell(
-                _scaled(found[outcome], powers[outcome]), int(place) if (place := places.at[model, outcome]) <= 2 else 0
-            )
+            GridCell("")
+            if np.isnan(wide.at[model, outcome])
+            else _cell(found[outcome], powers[outcome], places.at[model, outcome])
             for outcome in outcomes
         )
         sections.setdefault(cells["family"].iloc[0], []).append((cells["title"].iloc[0], row))
@@ -189,10 +190,10 @@ def _table(name: str, title: str, part: pd.DataFrame, metric: str, notes: tuple[
     return Grid(name, title, heads, tuple(RowGroup(family, tuple(rows)) for family, rows in sections.items()), notes)
 
 
-def _scaled(cell: Mapping, exponent: int) -> str:
-    """Return the mean, with its SD if there are several seeds."""
+def _cell(cell: Mapping, exponent: int, place: float) -> GridCell:
+    """Return the mean, with its SD if there are several seeds; the best two places are marked."""
     spread = f" ± {cell['sd'] * 10**exponent:.2f}" if cell["seeds"] > 1 else ""
-    return f"{cell['mean'] * 10**exponent:.2f}{spread}"
+    return GridCell(f"{cell['mean'] * 10**exponent:.2f}{spread}", int(place) if place <= 2 else 0)
 
 
 def _power_of_ten(values: np.ndarray) -> int:
