@@ -10,7 +10,7 @@ from mlci.base.errors import InputError
 from mlci.cohort import Cohort, read_cohort
 from mlci.index.scoring import score_file
 from mlci.judging import theory
-from mlci.judging.scores import match, read_scores
+from mlci.judging.scores import match, read_models, read_scores
 from toys import random_model, toy_cohort
 
 
@@ -68,6 +68,21 @@ def test_parquet_and_chosen_columns(tmp_path):
     frame.drop(columns="score").assign(third=1).to_parquet(tmp_path / "scores.pq")
     assert list(read_scores(tmp_path / "scores.pq")) == ["other", "third"]
     assert list(read_scores(tmp_path / "scores.pq", columns=["third"])) == ["third"]
+
+
+def test_files_of_one_name_are_all_evaluated(tmp_path, mlci_cli):
+    """A benchmark writes each seed to `scores.parquet` in a folder of its own."""
+    cohort, frame = make(tmp_path)
+    for seed in (1, 2, 3):
+        (tmp_path / str(seed)).mkdir()
+        frame[["admission_id"]].assign(paper=seed * frame["score"]).to_csv(tmp_path / str(seed) / "s.csv", index=False)
+    paths = [tmp_path / str(seed) / "s.csv" for seed in (1, 2, 3)]
+    found, _ = read_models(paths, cohort)
+    assert [*found] == ["s", "s:paper", f"{paths[2]}:paper"]
+    np.testing.assert_array_equal(np.array([*found.values()]), np.outer([1, 2, 3], frame["score"]))
+    files = [f"{seed}/s.csv" for seed in (1, 2, 3)]
+    mlci_cli("evaluate", *files, "cohort.parquet", "-o", "m.csv", "--resamples", 0, "--no-rivals")
+    assert [*pd.read_csv(tmp_path / "m.csv")["model"].unique()] == ["s", "s:paper", "3/s.csv:paper"]
 
 
 def test_identifiers_keep_their_zeros_through_a_csv_file(tmp_path):

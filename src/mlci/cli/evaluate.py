@@ -179,7 +179,7 @@ def _read(scores, cohort: Path, split: str, columns, *, quiet: bool):
 
 def _by_model(frames, judged, columns) -> tuple[dict, dict, dict]:
     """Return the scores by model name, and the risks and expected numbers of the same file."""
-    from mlci.judging.scores import EXPECTED, RISK, match
+    from mlci.judging.scores import EXPECTED, RISK, match, model_name
 
     models, risks, expected = {}, {}, {}
     for path, frame in frames:
@@ -191,8 +191,7 @@ def _by_model(frames, judged, columns) -> tuple[dict, dict, dict]:
         others = {*(f"{RISK}{name}" for name in risk), *(f"{EXPECTED}{name}" for name in number)}
         score_columns = [c for c in frame if c not in others]
         for column in score_columns:
-            name = path.stem if column == "score" or (len(score_columns) == 1 and len(frames) > 1) else str(column)
-            name = name if name not in models else f"{path.stem}:{column}"
+            name = model_name(path, str(column), alone=len(score_columns) == 1 and len(frames) > 1, taken=models)
             models[name] = frame[column].to_numpy()
             if column == "score":
                 risks[name], expected[name] = risk, number

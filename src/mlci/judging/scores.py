@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -177,10 +177,30 @@ def read_models(
     found: dict[str, np.ndarray] = {}
     for path, frame in frames.items():
         matched, _ = match(frame, cohort, where=str(path))
+        alone = matched.shape[1] == 1 and len(frames) > 1
         for column in matched:
-            name = path.stem if column == "score" or (matched.shape[1] == 1 and len(frames) > 1) else str(column)
-            found[name if name not in found else f"{path.stem}:{column}"] = matched[column].to_numpy()
+            found[model_name(path, str(column), alone=alone, taken=found)] = matched[column].to_numpy()
     return found, cohort
+
+
+def model_name(path: Path, column: str, *, alone: bool, taken: Container[str]) -> str:
+    """Return the name of a score among those of several files.
+
+    Args:
+        path: of its file.
+        column: of the file. A column `score` is named after the file.
+        alone: whether it is the only one of its file; it is then named after the file too.
+        taken: the names of other scores.
+
+    >>> files = [Path("runs", seed, "scores.parquet") for seed in ("11", "101", "1001")]
+    >>> found = []
+    >>> for path in files:
+    ...     found.append(model_name(path, "paper", alone=True, taken=found))
+    >>> found
+    ['scores', 'scores:paper', 'runs/1001/scores.parquet:paper']
+    """
+    names = path.stem if column == "score" or alone else column, f"{path.stem}:{column}", f"{path}:{column}"
+    return next((name for name in names if name not in taken), names[-1])
 
 
 def _is_parquet(path: str | Path) -> bool:
