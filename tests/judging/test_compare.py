@@ -77,10 +77,40 @@ def test_suppression_hides_everything_that_reveals_a_small_count(cohort):
     # D and G have fewer than ten deaths together, which the total would reveal: a third group is hidden too.
     assert (shown["verdict"] == HIDDEN).sum() == 3
     assert sorted(shown["rank"].dropna()) == [1, 2, 3, 4]
+    assert ((shown["rank_low"] <= shown["rank"]) & (shown["rank"] <= shown["rank_high"]))[shown["ranked"]].all()
+    assert shown["rank_high"].max() <= 4
     assert HIDDEN in repr(found.suppressed())
     # The total would reveal a single hidden count: another group is hidden too.
     alone = compare(cohort, cohort.column("severity"), by="hospital", outcome="mortality", resamples=0).suppressed()
     assert (alone.table["verdict"] == HIDDEN).sum() == 2
+
+
+def test_hidden_groups_have_no_place_in_the_ranks_of_the_others():
+    rng, n = np.random.default_rng(0), 2400
+    ward, severity = rng.integers(0, 6, n), rng.normal(size=n)
+    odds = np.where(ward == 0, -6, np.where(ward == 1, -5, -2.5)) + severity  # of wards 0 and 1 few die
+    visits = pd.DataFrame({"visit_id": range(n), "codes": [["I50.9"]] * n, "ward": ward, "severity": severity})
+    visits["died"] = rng.random(n) < 1 / (1 + np.exp(-odds))
+    part = mlci.Cohort.from_frame(visits, icd_version=10, keep=["ward", "severity"])
+    found = compare(part, severity, by="ward", outcome="mortality", resamples=50)
+    whole, shown = (each.table.set_index("group").astype({"rank": float}) for each in (found, found.suppressed()))
+    assert whole.loc[["0", "1"], "rank"].tolist() == [1, 2]
+    seen = shown[shown["ranked"]]
+    assert sorted(seen["rank"]) == [1, 2, 3]
+    assert ((seen["rank_low"] <= seen["rank"]) & (seen["rank"] <= seen["rank_high"])).all()
+    assert seen["rank_high"].max() <= 3
+    assert found.suppressed().suppressed().table.equals(found.suppressed().table)
+
+
+def test_an_adjusted_rate_is_at_most_1():
+    rng, n = np.random.default_rng(0), 600
+    ward, severity = rng.integers(0, 3, n), rng.normal(size=n)
+    visits = pd.DataFrame({"visit_id": range(n), "codes": [["I50.9"]] * n, "ward": ward, "severity": severity})
+    visits["died"] = (ward == 0) | (rng.random(n) < 0.5)
+    part = mlci.Cohort.from_frame(visits, icd_version=10, keep=["ward", "severity"])
+    table = compare(part, severity, by="ward", outcome="mortality", resamples=0).table.set_index("group")
+    assert table.loc["0", ["adjusted", "adjusted_high"]].tolist() == [1, 1]
+    assert table.loc["0", "ratio"] > 1.9
 
 
 def test_ranks_and_their_intervals(found):

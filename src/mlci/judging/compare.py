@@ -13,7 +13,7 @@ A group with fewer than ten expected events is shown but not ranked.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,8 @@ class Comparison(Shown):
     """The comparison of groups by each score.
 
     `table` has one row per model and group, `models` one per model, `coding` one per group, and `changes` one per pair
-    of models. `left_out` counts admissions whose group or outcome is unknown, or whose weight is 0.
+    of models. `left_out` counts admissions whose group or outcome is unknown, or whose weight is 0. `drawn` holds
+    the ratios in the bootstrap samples: model -> samples x groups.
     """
 
     by: str
@@ -68,6 +69,7 @@ class Comparison(Shown):
     models: pd.DataFrame
     changes: pd.DataFrame
     coding: pd.DataFrame
+    drawn: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def of(self, model: str) -> pd.DataFrame:
         """Return the rows of a `model`, the highest ratio first and groups with too few events last.
@@ -123,17 +125,21 @@ class Comparison(Shown):
         {'b': 'high', 'a': 'hidden', 'c': 'hidden'}
         """
         first = self.table.drop_duplicates("group")
-        rows = self.table["group"].isin(first["group"][small(first["events"], first["n"] - first["events"])])
+        hidden = small(first["events"], first["n"] - first["events"])
+        rows = self.table["group"].isin(first["group"][hidden])
         figures = [name for name in self.table if name not in ("model", "group", "n", "ranked", "verdict", "alert")]
         table = self.table.astype(dict.fromkeys(["n", *figures], float))
         table.loc[rows, figures] = np.nan
         table.loc[rows, ["verdict", "alert"]] = HIDDEN
         table.loc[rows, "ranked"] = False
-        table["rank"] = table.groupby("model")["rank"].rank()  # gaps would reveal the hidden ranks
+        for model, part in table.groupby("model"):  # rank the others anew: gaps would reveal the hidden ranks
+            ranks = _ranks(part["ratio"].to_numpy(), part["ranked"].to_numpy(), self.drawn.get(str(model)))
+            table.loc[part.index, [*ranks]] = np.column_stack([*ranks.values()])
         table.loc[table["n"] < LEAST, "n"] = np.nan
         coded = self.coding.astype({"n": float})
         coded.loc[coded["n"] < LEAST, ["n", "codes", "ratio", "z"]] = np.nan
-        return replace(self, table=table, coding=coded)
+        drawn = {model: np.where(hidden, np.nan, ratio) for model, ratio in self.drawn.items()}
+        return replace(self, table=table, coding=coded, drawn=drawn)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Return headings and rows for a terminal: model, group, counts, ratio and rank with their intervals."""
@@ -220,6 +226,7 @@ def compare(
         models=pd.DataFrame(summary),
         changes=changes(table),
         coding=coding(cohort, ground.places(len(cohort)), ground.names),
+        drawn=drawn,
     )
 
 
@@ -334,7 +341,8 @@ def _judged(ground: _Ground, fit: CrossFit, method: str, drawn: np.ndarray | Non
     spread = ratios.dispersion(counted[ranked], effective[ranked], method=method)
     low, high = ratios.interval(counted, effective)
     known = ratios.prior(counted, effective)
-    drawn_to, drawn_low, drawn_high = ratios.shrunk(counted, effective, known)
+    shrunk, shrunk_low, shrunk_high = ratios.shrunk(counted, effective, known)
+    resampled = np.full((2, len(ratio)), np.nan) if drawn is None else np.quantile(drawn, [0.025, 0.975], axis=0)
     frame = {
         "group": ground.names,
         "n": np.diff(np.append(ground.starts, len(y))),
@@ -347,16 +355,18 @@ def _judged(ground: _Ground, fit: CrossFit, method: str, drawn: np.ndarray | Non
         "low": low,
         "high": high,
         "rate": observed / ground.sums(weight),
-        "adjusted": ratio * ground.rate,
-        "adjusted_low": low * ground.rate,
-        "adjusted_high": high * ground.rate,
-        "shrunk": drawn_to,
-        "shrunk_low": drawn_low,
-        "shrunk_high": drawn_high,
+        "adjusted": np.minimum(ratio * ground.rate, 1),
+        "adjusted_low": np.minimum(low * ground.rate, 1),
+        "adjusted_high": np.minimum(high * ground.rate, 1),
+        "shrunk": shrunk,
+        "shrunk_low": shrunk_low,
+        "shrunk_high": shrunk_high,
         "z": ratios.standing(counted, effective, spread),
         "alert": _verdict(ratio, effective, ranked, spread, ALERT),
         "verdict": _verdict(ratio, effective, ranked, spread, ALARM),
         **_ranks(ratio, ranked, drawn),
+        "resampled_low": resampled[0],
+        "resampled_high": resampled[1],
     }
     summary = {
         "auroc": float(auroc(fit.risk, y)),
@@ -378,13 +388,10 @@ def _verdict(ratio, effective, ranked, spread: ratios.Dispersion, level: float) 
 def _ranks(ratio: np.ndarray, ranked: np.ndarray, drawn: np.ndarray | None) -> dict[str, np.ndarray]:
     """Rank groups by ratio, the lowest first, with limits from the bootstrap samples, which all groups share."""
     found = {name: np.full(len(ratio), np.nan) for name in ("rank", "rank_low", "rank_high")}
-    found |= {"resampled_low": np.full(len(ratio), np.nan), "resampled_high": np.full(len(ratio), np.nan)}
     found["rank"][ranked] = rankdata(ratio[ranked])
-    if drawn is not None:
-        found["resampled_low"], found["resampled_high"] = np.quantile(drawn, [0.025, 0.975], axis=0)
-        if ranked.any():
-            places = rankdata(drawn[:, ranked], axis=1)
-            found["rank_low"][ranked], found["rank_high"][ranked] = np.quantile(places, [0.025, 0.975], axis=0)
+    if drawn is not None and ranked.any():
+        places = rankdata(drawn[:, ranked], axis=1)
+        found["rank_low"][ranked], found["rank_high"][ranked] = np.quantile(places, [0.025, 0.975], axis=0)
     return found
 
 
