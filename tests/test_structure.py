@@ -154,3 +154,16 @@ def test_private_names_are_not_used_in_other_modules(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
             leaks += [f"{node.value.id}.{node.attr}"] if node.attr[0] == "_" != node.attr[1] else []
     assert not leaks
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_text_files_are_read_and_written_as_utf8(path):
+    """Without an encoding Python takes that of the user's locale, which may lack Greek letters, dashes and quotes."""
+    without = []
+    for node in ast.walk(syntax_tree(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            given = len(node.args) + any(keyword.arg == "encoding" for keyword in node.keywords)
+            if given < {"read_text": 1, "write_text": 2}.get(name, 0):
+                without.append(node.lineno)
+    assert not without

@@ -168,7 +168,7 @@ def write(folder: Path, files: dict[str, str]) -> list[Path]:
     """
     for name, text in files.items():
         with atomic(folder / name) as temporary:
-            temporary.write_text(text)
+            temporary.write_text(text, "utf-8")
     return [folder / name for name in files]
 
 

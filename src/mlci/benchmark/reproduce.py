@@ -119,8 +119,8 @@ def paper_diagnostics(dataset: str) -> pd.DataFrame:
     >>> paper_diagnostics("mimic3").columns.tolist()
     ['table', 'quantity', 'outcome', 'value', 'sd']
     """
-    with (Path(baselines.__file__).parent / "data" / "paper_diagnostics.csv").open(newline="") as file:
-        frame = pd.DataFrame(row for row in csv.DictReader(file) if row["dataset"] == dataset)
+    lines = (Path(baselines.__file__).parent / "data" / "paper_diagnostics.csv").read_text("utf-8").splitlines()
+    frame = pd.DataFrame(row for row in csv.DictReader(lines) if row["dataset"] == dataset)
     return frame.assign(value=pd.to_numeric(frame["value"]), sd=pd.to_numeric(frame["sd"])).drop(columns="dataset")
 
 
@@ -202,7 +202,7 @@ def paper_figures(dataset: str) -> dict[str, float]:
 def _source(directory: Path) -> dict[str, int]:
     """Return the totals of the source from the time when the cohort was built; empty if unknown."""
     path = directory / SOURCE
-    return json.loads(path.read_text()) if path.exists() else {}
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
 def _failures(runs: Sequence[Run]) -> list[str]:

@@ -131,7 +131,7 @@ def plan(directory: Path, models: Iterable[Baseline], settings: Settings) -> lis
 
 def _check_config(run: Run) -> None:
     """Raise an error if a finished run has other settings."""
-    found = json.loads((run.folder / "config.json").read_text())["model"]
+    found = json.loads((run.folder / "config.json").read_text("utf-8"))["model"]
     wanted = json.loads(json.dumps(asdict(run.model)))
     for name in wanted.keys() - {"title", "family", "needs"}:
         before = found.get(name, "" if name == "constants" else None)  # absent in runs of older versions
@@ -231,7 +231,7 @@ def _claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
     """Record the cohort in the folder; raise an error if it holds the runs of another cohort."""
     path, digest = directory / "cohort.json", fingerprint(parts)
     if path.exists():
-        found = json.loads(path.read_text())
+        found = json.loads(path.read_text("utf-8"))
         if found["digest"] != digest:
             raise InputError(
                 f"{directory}: holds runs of another cohort ({found['source']}, {found['admissions']['train']:,} "
@@ -274,7 +274,7 @@ def _finish(run: Run, scores: Mapping[str, np.ndarray], cost: Mapping[str, objec
     metrics = measure(scores["test"], splits["test"], learned=(scores["valid"], splits["valid"]))
     _write_json(run.folder / "metrics.json", {**cost, "metrics": metrics})
     with atomic(run.folder / "DONE") as temporary:
-        temporary.write_text("")
+        temporary.touch()
 
 
 def import_runs(path: str | Path, cohort: str | Path, directory: str | Path) -> list[Run]:
@@ -388,9 +388,9 @@ def read_metrics(folder: Path) -> dict:
     ...     read_metrics(Path(folder))["metrics"]["auroc"]
     {'mortality': 0.8}
     """
-    return json.loads((folder / "metrics.json").read_text())
+    return json.loads((folder / "metrics.json").read_text("utf-8"))
 
 
 def _write_json(path: Path, content: object) -> None:
     with atomic(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1, allow_nan=False))
+        temporary.write_text(json.dumps(content, indent=1, allow_nan=False), "utf-8")

@@ -28,15 +28,15 @@ def run(folder: Path, *, admissions: int = ADMISSIONS, seed: int = SEED, say: Ca
         raise InputError(f"{folder}: the folder {folder.parent} does not exist.")
     folder.mkdir(exist_ok=True)
     if settings.exists():
-        if json.loads(settings.read_text()) != wanted:
+        if json.loads(settings.read_text("utf-8")) != wanted:
             raise InputError(
-                f"{folder}: contains a demo with other settings ({settings.read_text()}); choose another folder."
+                f"{folder}: contains a demo with other settings ({settings.read_text('utf-8')}); choose another folder."
             )
     elif any(folder.iterdir()):
         raise InputError(f"{folder}: is not empty and contains no demo; choose another folder.")
     else:
         with atomic(settings) as temporary:
-            temporary.write_text(json.dumps(wanted))
+            temporary.write_text(json.dumps(wanted), "utf-8")
     if (folder / REPORT).exists():
         say(f"The demo is already complete; to run it again, delete {folder}.")
         return folder / REPORT

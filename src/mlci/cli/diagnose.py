@@ -179,7 +179,8 @@ def _write(output: Path, found, tables) -> None:
         with atomic(output / f"{title}.csv") as temporary:
             frame.to_csv(temporary, index=False)
     with atomic(output / RECORD) as temporary:
-        temporary.write_text(json.dumps({name: diagnosis.to_dict() for name, diagnosis in found.items()}, indent=1))
+        record = {name: diagnosis.to_dict() for name, diagnosis in found.items()}
+        temporary.write_text(json.dumps(record, indent=1), "utf-8")
 
 
 def _print(title: str, frame) -> None:

@@ -49,7 +49,7 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
         from mlci.showing.recalibrated import render
 
         with atomic(page) as temporary:
-            temporary.write_text(render(former, done, data))
+            temporary.write_text(render(former, done, data), "utf-8")
     if quiet:
         return
     click.echo(f"{output}: written.", err=True)

@@ -30,7 +30,7 @@ def added() -> dict[str, int]:
     >>> added()["U071"], "I509" in added()
     (2020, False)
     """
-    with open(DATA / "added.csv", newline="") as file:
+    with open(DATA / "added.csv", newline="", encoding="utf-8") as file:
         return {code: int(row["year"]) for row in csv.DictReader(file) for code in row["codes"].split()}
 
 

@@ -8,7 +8,7 @@ weights, and a record of how the fit went.
 - `paper`: the paper's recipe: one network trained by normalised HSIC in two stages.
 - `move`: adapts the weights of a `table` model to another hospital (`mlci recalibrate --update weights`).
 
-What the recipes share is private to this subpackage. A good order to read it in:
+What the recipes share is in modules for `mlci` alone. A good order to read them in:
 
 - Data: `_data` (splits and folds), `_mapped` (cohorts larger than memory), `_numbers` (outcomes that are numbers),
   `_weighting` (checks, and the outcome weights of the paper), `_soft_labels`.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
+from mlci.judging._ramps import ramps
 from mlci.measures.weighted import mean, quantile, spread
 
 LEAST_BEYOND = 25  # admissions above the last knot, at least
@@ -29,7 +30,7 @@ class Curves:
         slopes = np.diff(self.heights) / np.diff(self.knots)
         return sum(
             (
-                _segments(column, knots) @ slope + heights[0]
+                ramps(column, knots) @ slope + heights[0]
                 for column, knots, slope, heights in zip(log_odds.T, self.knots, slopes, self.heights)
             ),
             np.zeros(len(log_odds)),
@@ -62,7 +63,7 @@ def fit_curves(
     """
     knots = np.stack([_knots(column, points, mass) for column in log_odds.T])
     every = -(-len(log_odds) // MOST_ADMISSIONS)
-    basis = np.concatenate([_segments(column, own) for column, own in zip(log_odds[::every].T, knots)], axis=1)
+    basis = np.concatenate([ramps(column, own) for column, own in zip(log_odds[::every].T, knots)], axis=1)
     sample_mass = None if mass is None else mass[::every]
     scale = spread(basis, sample_mass)
     basis = np.divide(basis, scale, out=np.zeros_like(basis), where=scale > 1e-9)
@@ -135,10 +136,3 @@ def _knots(column: np.ndarray, points: int, mass: np.ndarray | None) -> np.ndarr
     knots = quantile(column, np.concatenate([lower, upper]), mass)
     least = 1e-3 * max(float(np.ptp(column)), 1e-6)
     return np.maximum.accumulate(knots - least * np.arange(points)) + least * np.arange(points)
-
-
-def _segments(column: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Return how far each value advances along each segment between knots; the first and last are unbounded."""
-    low, high = knots[:-1].copy(), knots[1:].copy()
-    low[0], high[-1] = -np.inf, np.inf
-    return np.clip(column[:, None], low, high) - knots[:-1]

@@ -62,7 +62,7 @@ def map_cohort(
 
 
 def _facts(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / FACTS).read_text()) if (folder / FACTS).exists() else {}
+    return json.loads((folder / FACTS).read_text("utf-8")) if (folder / FACTS).exists() else {}
 
 
 def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, key: list) -> None:
@@ -102,7 +102,7 @@ def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, k
                 ends[split] += len(part.ids)
     facts = {"key": key, "vocabulary": asdict(vocabulary), "icd_versions": sorted(versions)}
     with atomic(folder / FACTS) as temporary:
-        temporary.write_text(json.dumps(facts))
+        temporary.write_text(json.dumps(facts), "utf-8")
 
 
 def _in_order(path: Path, ids: np.ndarray, last: Any) -> Any:

@@ -141,7 +141,7 @@ def export(
     notes += [f"All codes of an admission count here; `mlci score` counts the first {model.vocabulary.max_codes} only."]
     if path.suffix.lower() == ".sql":
         about = [f"Severity scores from {table} (admission_id, icd_version, code): SELECT * FROM mlci_scores.", *notes]
-        _write(path, lambda name: name.write_text(script(model, dialect=dialect, table=table, about=about)))
+        _write(path, lambda name: name.write_text(script(model, dialect=dialect, table=table, about=about), "utf-8"))
     elif path.suffix.lower() == ".xlsx":
         from mlci.index._workbook import write_workbook
 
@@ -150,8 +150,8 @@ def export(
         curves_path, script_path = path.with_name(f"{path.stem}_curves.csv"), path.with_suffix(".R")
         _write(path, lambda name: weights(model).to_csv(name, index=False))
         _write(curves_path, lambda name: curves(model).to_csv(name, index=False))
-        program = files("mlci.index").joinpath("score.R").read_text()
-        _write(script_path, lambda name: name.write_text(program.replace("weights", path.stem)))
+        program = files("mlci.index").joinpath("score.R").read_text("utf-8")
+        _write(script_path, lambda name: name.write_text(program.replace("weights", path.stem), "utf-8"))
         notes.append(f"Also written: {curves_path.name} (log-odds to scores) and {script_path.name} (scores in R).")
     return notes
 

@@ -85,5 +85,5 @@ def judged(name: str) -> list[dict[str, str]]:
     """
     import csv
 
-    with open(DATA / "us2010.csv", newline="") as file:
+    with open(DATA / "us2010.csv", newline="", encoding="utf-8") as file:
         return [row for row in csv.DictReader(file) if row["index"] == name]

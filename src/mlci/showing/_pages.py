@@ -56,7 +56,7 @@ class Album:
 
 def style() -> str:
     """Return the style sheet of all pages, with the colours of figures on a dark page."""
-    return files("mlci.showing").joinpath("style.css").read_text().replace("/* dark figures */", dark_style())
+    return files("mlci.showing").joinpath("style.css").read_text("utf-8").replace("/* dark figures */", dark_style())
 
 
 @cache

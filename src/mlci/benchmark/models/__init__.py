@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from mlci.base.errors import InputError
-from mlci.base.files import atomic
 from mlci.base.plugins import plugins
+from mlci.base.tensors import write_tensors
 from mlci.config import TokenConfig, config_from
 from mlci.fitting import Split
 from mlci.tokens import Vocabulary
@@ -183,7 +183,7 @@ def paper_scores() -> tuple[dict[str, str], ...]:
     >>> cell["model"], cell["outcome"], cell["value"], cell["power"]
     ('Charlson (CCI)', 'mortality', '12.59', '2')
     """
-    with (Path(__file__).parent / "data" / "paper_scores.csv").open(newline="") as file:
+    with (Path(__file__).parent / "data" / "paper_scores.csv").open(newline="", encoding="utf-8") as file:
         return tuple(csv.DictReader(file))
 
 
@@ -340,11 +340,7 @@ def save(path: str | Path, model: Baseline, state: State) -> None:
     ...     load(Path(folder, "model.safetensors"))[0].name
     'charlson'
     """
-    from safetensors.numpy import save
-
-    with atomic(path) as temporary:
-        arrays = {name: np.asarray(array, order="C") for name, array in state.items()}
-        temporary.write_bytes(save(arrays, metadata={"model": json.dumps(asdict(model))}))
+    write_tensors(path, state, key="model", facts=asdict(model))
 
 
 def _tuples(values: dict) -> dict:

@@ -147,7 +147,7 @@ def documents(folder: Path, test: Cohort) -> None:
         test.write(f"{place}/test.parquet")
         for words in (["export", model, "-o", "weights.csv"], ["report", model, "test.parquet", "-o", "report.html"]):
             subprocess.run([sys.executable, "-m", "mlci", *words], check=True, cwd=place)
-        Path(place, "model_card.md").write_text(model_card(load_model(folder / model), "us2010"))
+        Path(place, "model_card.md").write_text(model_card(load_model(folder / model), "us2010"), "utf-8")
         with zipfile.ZipFile(folder / "us2010.zip", "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for name in DOCUMENTS:
                 member = zipfile.ZipInfo(name)  # dated 1980, so that the same contents give the same bytes

@@ -2,10 +2,10 @@
 
 import base64
 import hashlib
-from functools import cache
 from importlib.resources import files
 
 from mlci.base.names import label
+from mlci.showing._pages import environment
 from mlci.showing.card import _words as say
 from mlci.showing.card._compute import Card
 
@@ -14,18 +14,5 @@ def page(card: Card) -> str:
     """Return the page as text; without JavaScript it is still a card to add up by hand."""
     script = files("mlci.showing.card").joinpath("card.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _template().render(card=card, say=say, label=label, script=script, digest=digest)
-
-
-@cache
-def _template():
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("mlci.showing.card", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("card.html.j2")
+    template = environment("card").get_template("card.html.j2")
+    return template.render(card=card, say=say, label=label, script=script, digest=digest)
