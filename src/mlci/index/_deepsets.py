@@ -16,14 +16,13 @@ import numpy as np
 from mlci.base.blas import single_thread
 from mlci.codes.admissions import Admissions
 from mlci.index._heads import MOST, OutcomeHeads, centred, shapes
-from mlci.index._pooling import GATHERED, Alike, PoolingTable
+from mlci.index._pooling import Alike, PoolingTable
 from mlci.index._reading import Reading, in_blocks
 from mlci.index._slabs import ROWS, Slabs, slabs_for
 from mlci.tokens import Tokens, Vocabulary, positions
 
 NORM_EPS = 1e-5
-BLOCK = 6  # slabs of admissions worked on at once: with fewer, steps are short and threads contend for the GIL
-SHARE = 2  # blocks that a thread takes at once; the more, the longer it may wait for another at the end
+BLOCK = 16  # slabs of admissions worked on at once: with fewer, steps are short and threads contend for the GIL
 
 
 @dataclass(frozen=True)
@@ -110,16 +109,14 @@ class DeepSetsScorer:
         by_length = np.argsort(lacking, kind="stable")
         scores, log_odds = np.empty(len(tokens)), np.empty((len(tokens), self.risky))
         size = BLOCK * self._slabs.used
-        held = max(longest + 1, 2 * BLOCK * ROWS, GATHERED // self._table.total.shape[1])
+        held = max(longest + 1, 2 * BLOCK * ROWS)  # two layers fit too
 
         def work(start: int) -> None:
             room = self._free_room(held)
-            rows = by_length[start : start + SHARE * size]
+            rows = by_length[start : start + size]
             runs = self._table.alike(tokens, rows) if self._summed or self.risky else []
-            for at in range(0, len(rows), size):
-                block = rows[at : at + size]
-                self._pool(tokens, block, [run.within(at, at + size) for run in runs], room)
-                self._head(room, slice(at, at + len(block)))
+            self._pool(tokens, rows, runs, room)
+            self._head(room, len(rows))
             scores[rows] = room.scores[: len(rows)]
             if self.risky:
                 for run in runs:
@@ -128,7 +125,7 @@ class DeepSetsScorer:
             self._rooms[held].append(room)
 
         with single_thread():  # our threads share the work; BLAS's own are slower on such small matrices
-            in_blocks(work, len(tokens), SHARE * size)
+            in_blocks(work, len(tokens), size)
         return Reading(scores, log_odds if self.risky else None)
 
     def _numbers(self, part: str) -> list[int]:
@@ -241,10 +238,9 @@ class DeepSetsScorer:
             total[:many] += weight[:, None] * features[own]
         return (total / np.maximum(mass, 1e-30)[:, None]).astype(np.float32)
 
-    def _head(self, room: "_Room", rows: slice) -> None:
-        """Apply LayerNorm and rho to the pooled rows; write scores and log-odds to these rows of the room."""
+    def _head(self, room: "_Room", many: int) -> None:
+        """Apply LayerNorm and rho to so many pooled rows; write their scores and log-odds to the room."""
         (*inner, (weight, bias)), slabs = self._layers, self._slabs
-        many = rows.stop - rows.start
         number = slabs.number(many)
         scale = slabs.over(self._scale(room.padded[: slabs.rows(number)]), number)
         hidden = slabs.over(room.padded, number)
@@ -258,8 +254,8 @@ class DeepSetsScorer:
                 found = np.matmul(hidden, matrix)
                 if not inner:
                     found *= scale
-                into[rows] = slabs.flat(found)[:many]
-        room.scores[rows] += bias[0]
+                into[:many] = slabs.flat(found)[:many]
+        room.scores[:many] += bias[0]
 
     def _scale(self, pooled: np.ndarray) -> np.ndarray:
         """Return the factor by which LayerNorm multiplies each row; pooled rows are in units of the table's step."""
@@ -277,14 +273,14 @@ class _Room:
     pooled: np.ndarray  # a view of `padded` that begins with the first admission
     gathered: np.ndarray  # rows of the table
     layers: np.ndarray  # two layers, in the memory of `gathered`, which is free by then and in the core's cache
-    scores: np.ndarray  # of all blocks of a share, like the following arrays
+    scores: np.ndarray
     by_layer: np.ndarray  # the last layer's part of the log-odds
     log_odds: np.ndarray
 
     @classmethod
     def of(cls, table: PoolingTable, slabs: Slabs, held: int, poolings: int, outcomes: int) -> "_Room":
         width = table.total.shape[1]
-        many = SHARE * BLOCK * slabs.used
+        many = BLOCK * slabs.used
         padded = np.zeros((slabs.rows(BLOCK), width * poolings), dtype=np.float32)
         gathered = np.empty((held, width), dtype=table.total.dtype)
         layers = gathered.ravel().view(np.float32)

@@ -14,8 +14,6 @@ import numpy as np
 
 from mlci.tokens import Tokens, Vocabulary
 
-GATHERED = 2**19  # numbers gathered at once: more do not fit a core's cache, fewer need more steps
-
 
 @dataclass(frozen=True)
 class PoolingTable:
@@ -84,11 +82,10 @@ class PoolingTable:
                     held = source
                     source.take(ids, axis=0, out=gathered, mode="clip")
                 join.reduce(gathered, axis=0, out=joined, initial=None if len(ids) else 0)
-                values = joined
-                if how == "mean":  # multiply while the rows are contiguous, then write
-                    values = joined.astype(np.float32)
-                    values *= run.share[some]
-                pooled[some] = values
+                if how == "mean":
+                    np.multiply(joined, run.share[some], out=pooled[some], dtype=np.float32, casting="unsafe")
+                else:
+                    pooled[some] = joined
 
     def _share(self, ids: np.ndarray) -> np.ndarray:
         """Return 1 / number of tokens for each admission, a column of `ids`."""
@@ -111,8 +108,3 @@ class Alike:
     def end(self) -> int:
         """The place after the last admission."""
         return self.start + len(self)
-
-    def within(self, start: int, end: int) -> "Alike":
-        """Return the part between two places; its places are counted from `start`."""
-        some = slice(max(start - self.start, 0), max(end - self.start, 0))
-        return Alike(max(self.start - start, 0), self.ids[:, some], self.share[some])
