@@ -52,6 +52,15 @@ def test_frames_of_every_kind(tmp_path):
         expected(mlci.Cohort.from_frame(frame, **SAID, outcomes=RULES))
 
 
+def test_what_a_cohort_has_anyway_may_be_kept_by_name():
+    cohort = mlci.Cohort.from_frame(VISITS, **SAID, outcomes=RULES, keep=["age", "hospital"])
+    expected(cohort)
+    assert (
+        cohort.table.column_names
+        == mlci.Cohort.from_frame(VISITS, **SAID, outcomes=RULES, keep=["hospital"]).table.column_names
+    )
+
+
 @pytest.mark.parametrize("name", ["v.csv", "v.xlsx", "v.parquet"])
 def test_files_and_commands(tmp_path, name):
     path = tmp_path / name
@@ -160,7 +169,8 @@ def changed(column: str, row: int, value: object) -> pd.DataFrame:
         (VISITS, {"outcomes": {"d": "death within 30 days"}}, "needs times"),
         (VISITS, {"outcomes": {"codes": "expired"}}, "the name codes is taken"),
         (VISITS, {"keep": ["ward"]}, r"lacks the column ward \(--keep\)"),
-        (VISITS, {"keep": ["hospital", "age"]}, "the name age is taken: a cohort has such a column of its own"),
+        (VISITS.assign(years=50), {"age": "years", "keep": ["age"]}, "the name age is taken: the cohort has a column"),
+        (VISITS.assign(codes="x"), {"keep": ["codes"]}, "the name codes is taken: the cohort has a column"),
         (VISITS, {"config": {"diagnosis": {}}}, "config: diagnosis is not a known section"),
         (VISITS, {"config": {"diagnoses": {"code": "x"}}}, "diagnoses.code is not a known key; allowed are codes"),
         (VISITS.drop(columns=["expired", "los"]), {"outcomes": None}, "no column has the name of an outcome"),

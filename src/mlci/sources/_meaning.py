@@ -197,11 +197,14 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
             f"{file.where}: no column has the name of an outcome; give one, as in --outcome 'mortality=expired:Y'; the "
             f"columns are {header_of(file.names)}."
         )
-    keep = tuple(named_column(file.names, [name], file.where, "--keep") for name in given.get("keep", ()))
+    own = {"admission_id": layout.id, "subject_id": found["subject"], "icd_version": layout.version}
+    own |= {role: found[role] for role in ("age", "sex", "split")}
+    named = (named_column(file.names, [name], file.where, "--keep") for name in given.get("keep", ()))
+    keep = tuple(name for name in named if own.get(name) != name)  # the others are in the cohort anyway
     if taken := {*RESERVED} & {*keep}:
         raise InputError(
-            f"{file.where}: the name {min(taken)} is taken: a cohort has such a column of its own; leave it out of "
-            "--keep."
+            f"{file.where}: the name {min(taken)} is taken: the cohort has a column of that name from elsewhere; leave "
+            "it out of --keep."
         )
     if taken := {*RESERVED, *keep} & {*rules}:
         raise InputError(f"{file.where}: the name {min(taken)} is taken; give the outcome another one.")
