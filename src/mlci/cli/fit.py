@@ -37,7 +37,9 @@ def _about(context: click.Context, option: click.Parameter, texts: tuple[str, ..
 @click.option(
     "--config", type=click.Path(exists=True, dir_okay=False), help="TOML file of settings; see --print-config."
 )
-@click.option("--seed", default=11, show_default=True, help="The same seed gives a bit-for-bit identical model.")
+@click.option(
+    "--seed", default=11, show_default=True, help="On a CPU, the same seed gives a bit-for-bit identical model."
+)
 @click.option(
     "--recipe",
     type=RECIPE,
