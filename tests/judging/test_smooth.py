@@ -44,6 +44,12 @@ def test_slopes_are_unbiased_and_bands_cover_the_truth():
     assert 1.0 < np.mean(slopes) < 1.35  # 1.2
 
 
+def test_a_constant_score_of_any_size_gets_the_rate():
+    for level in (0.0, 5.0, -1e4, 1e8):
+        curve = smooth(np.full(200, level), np.repeat([0, 1], [150, 50]))
+        assert curve(level) == pytest.approx(0.25, abs=0.01)
+
+
 @pytest.mark.parametrize("events", [0, 1, 3, 997, 1000])
 def test_no_risk_is_ever_0_or_1(events):
     score = np.random.default_rng(1).normal(size=1000)

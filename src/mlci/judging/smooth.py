@@ -48,7 +48,8 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
     if weight is not None:
         score, outcome, weight = score[weight > 0], outcome[weight > 0], weight[weight > 0]
         weight = weight * effective(weight) / weight.sum()
-    mean, scale = weighted.mean(score, weight), max(weighted.spread(score, weight), 1e-12)
+    mean = weighted.mean(score, weight)
+    scale = max(weighted.spread(score, weight), 1e-12 * max(1.0, abs(mean)))
     x, n, events = _grouped((score - mean) / scale, outcome, weight)
     knots = _knots((score - mean) / scale, outcome, least, weight)
     if not outcome.any() or outcome.all():  # add half an observation of the class that does not occur
