@@ -58,9 +58,10 @@ def recalibrated(log_odds: np.ndarray, outcomes: np.ndarray) -> LinearMap:
     >>> bool(recalibrated(uninformative, np.array([[0.0], [1.0]] * 200)).matrix[0, 0] < 0.1)
     True
     """
-    units = np.maximum(log_odds.std(axis=0), 1e-9).tolist()
-    columns = zip(log_odds.T, outcomes.T, units)
-    found = np.stack([calibrate(column, known, unit=unit, rising=True) for column, known, unit in columns])
+    pairs = zip(log_odds.T, outcomes.T)
+    found = np.stack(
+        [calibrate(column, known, unit=max(float(column.std()), 1e-9), rising=True) for column, known in pairs]
+    )
     return LinearMap(found[:, 0], np.diag(found[:, 1]))
 
 
