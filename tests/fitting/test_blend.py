@@ -44,6 +44,7 @@ def test_slopes_stretch_log_odds_that_vary_too_little_and_are_never_negative():
     assert lines.matrix[0, 0] == pytest.approx(4, rel=0.15)
     assert lines.matrix[1, 1] == 0
     assert lines.matrix[0, 1] == 0
+    assert expit(lines.shift[1]) == pytest.approx(OUTCOME.mean(), abs=0.01)  # all have the rate as risk
 
 
 def test_a_rare_outcome_borrows_from_a_frequent_one():

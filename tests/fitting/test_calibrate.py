@@ -33,3 +33,19 @@ def test_calibration_converges_where_full_newton_steps_oscillate():
 
     shift, stretch = minimize(loss, np.zeros(2)).x
     np.testing.assert_allclose(calibrate(x, y), [shift - stretch * centre, 1 + stretch], atol=1e-3)
+
+
+def test_a_line_that_may_not_fall_is_level_at_the_rate():
+    """The constrained optimum, not the shift of the falling line: at a slope of 0 that gives a wrong mean risk."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(-3, 1, 5000)
+    y = (rng.random(5000) < expit(-3 - 0.4 * (x + 3))).astype(float)
+    y[:50] = np.nan
+    centre = np.average(x[50:], weights=expit(x[50:]) * expit(-x[50:]))
+
+    def loss(level: np.ndarray) -> float:
+        return float((np.logaddexp(0, level) - y[50:] * level).sum() + PRIOR_EVENTS / 2 * (level[0] - centre) ** 2)
+
+    assert calibrate(x, y)[1] < 0
+    np.testing.assert_allclose(calibrate(x, y, rising=True), [minimize(loss, [centre]).x[0], 0], atol=1e-5)
+    np.testing.assert_array_equal(calibrate(-x, y, rising=True), calibrate(-x, y))  # one that rises stays as it is

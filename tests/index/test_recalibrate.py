@@ -93,6 +93,14 @@ def test_the_log_odds_of_a_curve_get_a_shift_and_a_slope(kind):
     assert set(after.intervals(after.read(cohort.admissions()))) == bounded
 
 
+def test_where_an_outcome_falls_as_its_risk_rises_every_risk_is_the_rate():
+    cohort = hospital(4000, shift=-6.0, slope=-1.0)
+    table = recalibrate(MODEL, cohort).table.set_index("outcome")
+    for name in MODEL.outcomes:
+        assert table.loc[name, "auroc_after"] == 0.5
+        assert table.loc[name, "expected_after"] == pytest.approx(table.loc[name, "observed"], abs=0.03)
+
+
 def test_the_card_of_a_recalibrated_model_describes_the_hospital():
     cohort = hospital(4000, shift=1.0, slope=0.6)
     before = replace(MODEL, card={**MODEL.card, "source": "nhds", "weights": dict.fromkeys(MODEL.outcomes, 1.0)})

@@ -60,6 +60,15 @@ def test_weights_balance_the_covariates_of_the_propensity(found):
     assert list(table.index) == ["severity", "noise", "age", "sex: M"]
 
 
+@pytest.mark.parametrize("unit", [1e300, 1e-300])
+def test_the_unit_of_a_score_has_no_effect(found, cohort, unit):
+    same = balance(cohort, {"severity": cohort.column("severity") * unit}, treatment="drug", outcome="mortality")
+    expected = found.effects[found.effects["model"] == "severity"]
+    np.testing.assert_allclose(same.effects.set_index("model").loc["severity", "value"], expected["value"], rtol=1e-6)
+    before = found.differences.set_index("covariate")["before"]
+    assert same.differences.set_index("covariate").loc["severity", "before"] == pytest.approx(before["severity"])
+
+
 def test_differences_and_effects_follow_their_definitions(found, cohort):
     drug, severity = cohort.column("drug").astype(bool), cohort.column("severity")
     pooled = np.sqrt((severity[drug].var() + severity[~drug].var()) / 2)

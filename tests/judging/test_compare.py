@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
 import mlci
 from mlci.judging import compare as module
@@ -100,6 +101,12 @@ def test_hidden_groups_have_no_place_in_the_ranks_of_the_others():
     assert ((seen["rank_low"] <= seen["rank"]) & (seen["rank"] <= seen["rank_high"])).all()
     assert seen["rank_high"].max() <= 3
     assert found.suppressed().suppressed().table.equals(found.suppressed().table)
+    # Nor have they a part in the counts of groups and verdicts.
+    [summary] = found.suppressed().models.to_dict("records")
+    assert summary["ranked"] == len(seen)
+    assert summary["low"] == (seen["verdict"] == "low").sum() < found.models.loc[0, "low"]
+    both = compare(part, {"a": severity, "b": -severity}, by="ward", outcome="mortality", resamples=0)
+    assert both.suppressed().changes["groups"].tolist() == [len(seen)]
 
 
 def test_an_adjusted_rate_is_at_most_1():
@@ -186,6 +193,17 @@ def test_equal_weights_have_no_effect_and_other_weights_do(cohort):
         assert row["rate"] == pytest.approx(np.average(died[name == group], weights=weight[name == group]))
     unweighted = plain.table.set_index("group")["effective"]
     assert (weighted["effective"] < 0.97 * unweighted).all()  # unequal weights cost precision
+    sicker = np.where(severity > np.median(severity), 10.0, 1.0)
+    [row] = compare(_with(cohort, "weight", sicker), severity, weights="weight", **options).models.to_dict("records")
+    assert row["auroc"] == pytest.approx(roc_auc_score(died, severity, sample_weight=sicker), abs=0.01)
+    assert row["auroc"] < roc_auc_score(died, severity) - 0.02
+
+
+@pytest.mark.parametrize("unit", [1e300, 1e-300])
+def test_the_unit_of_a_score_has_no_effect(cohort, found, unit):
+    same = compare(cohort, cohort.column("severity") * unit, by="hospital", outcome="mortality", resamples=0)
+    expected = found.of(found.models["model"].iloc[0])["expected"]
+    np.testing.assert_allclose(same.of("score")["expected"], expected, rtol=1e-6)
 
 
 def _with(cohort: mlci.Cohort, name: str, values) -> mlci.Cohort:

@@ -44,6 +44,18 @@ def test_slopes_are_unbiased_and_bands_cover_the_truth():
     assert 1.0 < np.mean(slopes) < 1.35  # 1.2
 
 
+@pytest.mark.parametrize("unit", [1e300, 1e-300])
+def test_the_unit_of_a_score_has_no_effect(unit):
+    score, outcome, _ = hospital(500, -2, 0)
+    np.testing.assert_allclose(smooth(score * unit, outcome)(score * unit), smooth(score, outcome)(score), rtol=1e-6)
+
+
+def test_a_constant_score_of_any_size_gets_the_rate():
+    for level in (0.0, 5.0, -1e4, 1e8):
+        curve = smooth(np.full(200, level), np.repeat([0, 1], [150, 50]))
+        assert curve(level) == pytest.approx(0.25, abs=0.01)
+
+
 @pytest.mark.parametrize("events", [0, 1, 3, 997, 1000])
 def test_no_risk_is_ever_0_or_1(events):
     score = np.random.default_rng(1).normal(size=1000)

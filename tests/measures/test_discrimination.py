@@ -113,6 +113,16 @@ def test_separated_or_single_classes_have_no_line(risk):
         assert np.isnan(calibration(risk, [1, 1, 1, 1]).slope)
 
 
+def test_classes_that_share_one_risk_alone_have_no_slope():
+    """Quasi-complete separation: the likelihood rises with the slope for ever, towards that of the shared risk."""
+    risk, y = np.repeat([0.1, 0.3, 0.6], [50, 40, 20]), np.repeat([0, 1, 0, 1], [50, 20, 20, 20])
+    assert np.isnan(calibration(risk, y).slope)
+    assert np.isnan(calibration(risk, 1 - y).slope)
+    assert np.isfinite(calibration(risk, y).intercept)
+    y[0] = 1
+    assert np.isfinite(calibration(risk, y).slope)
+
+
 def test_far_starting_points_converge():
     """A risk far from the truth: the first Newton steps overshoot."""
     rng = np.random.default_rng(3)

@@ -24,6 +24,9 @@ def test_nulls_are_left_out_and_degenerate_input_gives_0():
     assert squared(score, y) == squared(score[:-1], y[:-1]) > 0
     assert squared(score, np.zeros(10)) == squared(np.ones(10), y) == squared([1, 2, 3], [0, 1, 0]) == 0
     assert np.isnan(independence(score, np.zeros(10)))
+    far, single = np.array([0.1, 0.2, 0.7, 1e6, 0.5]), np.array([0, 0, 0, 0, 1])
+    assert squared(far, single) == squared(far, 1 - single) == 0  # centred distances of one against the rest are all 0
+    assert squared([0.3, 0.3, 0.3, 0.1, 0.3], [0, 1, 0, 1, 1]) == 0
 
 
 def test_noise_has_no_bias_and_the_test_holds_its_level():

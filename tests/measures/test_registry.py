@@ -1,11 +1,14 @@
 """Every registered metric has labels, a function, and a resampler."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from mlci.cohort import Cohort
 from mlci.measures import discrimination
+from mlci.measures.design import Design
 from mlci.measures.intervals import Reach, plain
 from mlci.measures.registry import METRICS, Metric, Pair, Resampler
 from mlci.measures.resample import bootstrap
@@ -68,3 +71,16 @@ def test_a_new_metric_reaches_evaluation_benchmark_and_report_by_its_entry_alone
     cohort = Cohort.from_frame(visits, icd_version=10, outcomes={"died": "died"})
     assert measure(SCORES, cohort)["gini"]["died"] == table.loc["gini", "value"]
     assert "gini" in reported()
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_a_subgroup_of_small_weights_has_the_figures_of_its_weights(metric: Metric):
+    """Beside a subgroup of large weights, those of this one sum to less than 1."""
+    weight = RNG.uniform(0.5, 2, len(Y))
+    apart = Design.of(np.arange(len(Y) + 1), weights=np.append(weight, 1e9)).take(np.arange(len(Y)))
+    assert apart.weight is not None
+    assert apart.weight.sum() < 1
+    own, among = (replace(PAIR, patients=design) for design in (Design.of(np.arange(len(Y)), weights=weight), apart))
+    assert metric.applies(own) == metric.applies(among)
+    if metric.applies(own):
+        assert metric.of(among) == pytest.approx(metric.of(own), rel=1e-6)

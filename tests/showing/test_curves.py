@@ -64,6 +64,7 @@ def test_command_line(mlci_cli, hospital, tmp_path, empty_figures):
     for file, score in zip(files, seeds):
         pd.DataFrame({"admission_id": np.arange(400), "mine": score}).to_csv(file, index=False)
     shown = mlci_cli("curves", *files, path, "-o", tmp_path / "out").stdout
+    assert "between the 5% and the 95% quantile of the score" in " ".join(shown.split())  # not shares of its range
     assert "increasing" in shown
     assert "±" in shown
     assert {file.name for file in (tmp_path / "out").iterdir()} == set(curves.file_names(["mine"]))

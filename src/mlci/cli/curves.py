@@ -66,4 +66,4 @@ def _print(curves) -> None:
         for trend in (curve.trend for curve in found)
     ]
     heads = ["model", "outcome", "admissions", "positives", "change", "verdict"]
-    show("Change in the isotonic risk (or mean) between 5% and 95% of the range of the score", heads, rows, left=2)
+    show("Change in the isotonic risk (or mean) between the 5% and the 95% quantile of the score", heads, rows, left=2)

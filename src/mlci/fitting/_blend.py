@@ -59,8 +59,10 @@ def recalibrated(log_odds: np.ndarray, outcomes: np.ndarray) -> LinearMap:
     True
     """
     pairs = zip(log_odds.T, outcomes.T)
-    found = np.stack([calibrate(column, known, unit=max(float(column.std()), 1e-9)) for column, known in pairs])
-    return LinearMap(found[:, 0], np.diag(np.maximum(found[:, 1], 0.0)))
+    found = np.stack(
+        [calibrate(column, known, unit=max(float(column.std()), 1e-9), rising=True) for column, known in pairs]
+    )
+    return LinearMap(found[:, 0], np.diag(found[:, 1]))
 
 
 def recalibrated_jointly(log_odds: np.ndarray, outcomes: np.ndarray) -> LinearMap:

@@ -21,6 +21,7 @@ def calibrate(
     *,
     unit: float = 1.0,
     prior_events: float = PRIOR_EVENTS,
+    rising: bool = False,
 ) -> np.ndarray:
     """Return a and b of the risk expit(a + b * log-odds), shrunk towards 0 and 1 where events are few.
 
@@ -28,7 +29,8 @@ def calibrate(
     the log-odds centred at their curvature-weighted mean, where the two estimates are nearly uncorrelated. Each has a
     normal prior of precision `prior_events`. The slope's prior is per `unit` of log-odds: with the standard deviation
     as `unit`, the slope of log-odds that vary little is shrunk less. `weight` are sampling weights. For another
-    `family`, the mean takes the place of the risk.
+    `family`, the mean takes the place of the risk. With `rising` the slope is at least 0: where it would be negative,
+    the risk is the same for all log-odds.
     """
     known = ~np.isnan(outcome)
     if not known.any():
@@ -54,6 +56,9 @@ def calibrate(
         if np.abs(step).max() < 1e-10:
             break
     slope = found[1] / unit
+    if rising and 1 + slope < 0:
+        level = calibrate(np.full(len(x), centre), y, mass, family, prior_events=prior_events)[0] + centre
+        return np.array([level, 0.0])
     return np.array([found[0] - slope * centre, 1 + slope])
 
 

@@ -136,8 +136,7 @@ def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Mo
         if name not in before:
             curves[name] = smooth(reading.score, label, least=LEAST)
             continue
-        shift, slope = calibrate(log_odds(before[name]), label)
-        slope = max(slope, 0.0)
+        shift, slope = calibrate(log_odds(before[name]), label, rising=True)
         if name in curves:
             curves[name] = curves[name].moved(shift, slope)
         place = list(model.outcomes).index(name)
@@ -155,8 +154,7 @@ def _with_people(fitted: Model, before: Model, reading: Reading, labels: dict[st
     for name, label in labels.items():
         place = list(before.outcomes).index(name) if name in before.outcomes else len(people.values[0])
         if place < len(people.values[0]):
-            shift, slope = calibrate(log_odds(former[name]), label)
-            people = people.recalibrated(place, shift, max(slope, 0.0))
+            people = people.recalibrated(place, *calibrate(log_odds(former[name]), label, rising=True))
     return replace(fitted, state={**fitted.state, "people": people.values})
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 from mlci.base.errors import InputError
 from mlci.judging._ramps import penalty as smoothness
 from mlci.judging._ramps import ramps
+from mlci.measures._arrays import unit_of
 from mlci.measures.discrimination import expit
 
 LEVELS = (0.05, 0.2, 0.4, 0.6, 0.8, 0.9, 0.97, 0.995)  # quantiles of the score for the knots of its linear spline
@@ -48,6 +49,7 @@ class CrossFit:
 
 def design(score: np.ndarray, others: Sequence[tuple[str, np.ndarray]] = ()) -> LogisticModel:
     """Return the model: splines of the score and of other numeric columns, and dummies of categories."""
+    score = score / unit_of(score)  # exact, and no square overflows
     x = (score - score.mean()) / max(float(score.std()), 1e-12)
     bends = np.unique(np.quantile(x, LEVELS))
     bends = bends[(bends > x.min()) & (bends < x.max())]

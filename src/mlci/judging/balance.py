@@ -20,7 +20,7 @@ from mlci.cohort import Cohort
 from mlci.judging._carried import column, weights_of
 from mlci.judging._columns import columns_of
 from mlci.judging._crossfit import LogisticModel, design, fit
-from mlci.measures._arrays import as_scores
+from mlci.measures._arrays import as_scores, unit_of
 from mlci.measures.design import numbered
 from mlci.measures.discrimination import expit
 
@@ -233,7 +233,7 @@ def _regressed(arms: _Arms, plan: LogisticModel) -> tuple[float, float, float]:
 
 def _covariates(scores: dict[str, np.ndarray], others: list[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return the covariates to balance, as numbers: scores, numeric columns, and dummies of categories."""
-    found = dict(scores)
+    found = {name: values / unit_of(values) for name, values in scores.items()}
     for name, values in others:
         series = pd.Series(values)
         if pd.api.types.is_numeric_dtype(series) and not pd.api.types.is_bool_dtype(series):

@@ -139,7 +139,8 @@ class Comparison(Shown):
         coded = self.coding.astype({"n": float})
         coded.loc[coded["n"] < LEAST, ["n", "codes", "ratio", "z"]] = np.nan
         drawn = {model: np.where(hidden, np.nan, ratio) for model, ratio in self.drawn.items()}
-        return replace(self, table=table, coding=coded, drawn=drawn)
+        models = self.models.assign(**_counts(table, self.models["model"]))
+        return replace(self, table=table, models=models, changes=changes(table), coding=coded, drawn=drawn)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Return headings and rows for a terminal: model, group, counts, ratio and rank with their intervals."""
@@ -223,7 +224,7 @@ def compare(
         left_out=len(cohort) - len(ground.outcome),
         source=cohort.source,
         table=table[["model", *(name for name in table if name != "model")]],
-        models=pd.DataFrame(summary),
+        models=pd.DataFrame(summary).assign(**_counts(table, [*tables])),
         changes=changes(table),
         coding=coding(cohort, ground.places(len(cohort)), ground.names),
         drawn=drawn,
@@ -369,14 +370,19 @@ def _judged(ground: _Ground, fit: CrossFit, method: str, drawn: np.ndarray | Non
         "resampled_high": resampled[1],
     }
     summary = {
-        "auroc": float(auroc(fit.risk, y)),
+        "auroc": float(auroc(fit.risk, y, weight=weight)),
         "phi": spread.phi,
         "tau2": spread.tau2,
         "spread": known.sd,
-        "ranked": int(ranked.sum()),
-        **{word: int((frame["verdict"] == word).sum()) for word in VERDICTS},
     }
     return _Judged(pd.DataFrame(frame), summary)
+
+
+def _counts(table: pd.DataFrame, models: Sequence[str]) -> dict[str, list[int]]:
+    """Return how many groups each model ranks, and how many have each verdict."""
+    parts = [table[table["model"] == model] for model in models]
+    verdicts = {word: [int((part["verdict"] == word).sum()) for part in parts] for word in VERDICTS}
+    return {"ranked": [int(part["ranked"].sum()) for part in parts], **verdicts}
 
 
 def _verdict(ratio, effective, ranked, spread: ratios.Dispersion, level: float) -> np.ndarray:

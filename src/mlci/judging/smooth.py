@@ -13,6 +13,7 @@ from mlci.judging._ramps import penalty as smoothness
 from mlci.judging._ramps import ramps
 from mlci.judging.kept import Smooth, expit
 from mlci.measures import weighted
+from mlci.measures._arrays import unit_of
 from mlci.measures.weighted import effective
 
 GROUPS = 400  # groups of neighbouring scores, aggregated before fitting
@@ -48,9 +49,10 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
     if weight is not None:
         score, outcome, weight = score[weight > 0], outcome[weight > 0], weight[weight > 0]
         weight = weight * effective(weight) / weight.sum()
-    mean, scale = weighted.mean(score, weight), max(weighted.spread(score, weight), 1e-12)
-    x, n, events = _grouped((score - mean) / scale, outcome, weight)
-    knots = _knots((score - mean) / scale, outcome, least, weight)
+    unit = unit_of(score)  # a power of two, so that the division is exact
+    mean, scale = weighted.mean(score / unit, weight), max(weighted.spread(score / unit, weight), 1e-12)
+    x, n, events = _grouped((score / unit - mean) / scale, outcome, weight)
+    knots = _knots((score / unit - mean) / scale, outcome, least, weight)
     if not outcome.any() or outcome.all():  # add half an observation of the class that does not occur
         n, events = np.append(n, 0.5), np.append(events, 0.0 if outcome.all() else 0.5)
         x = np.append(x, 0.0)
@@ -69,7 +71,7 @@ def smooth(score, outcome, *, least: int = 10, weight: np.ndarray | None = None)
     fitted = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000}).x
     at = np.column_stack([np.ones(len(knots)), ramps(knots, knots)])
     level = np.maximum.accumulate(at @ fitted)  # rounding could make a slope of 0 negative
-    return Smooth(mean + scale * knots, level, _errors(design, n, penalty, fitted, at))
+    return Smooth(unit * (mean + scale * knots), level, _errors(design, n, penalty, fitted, at))
 
 
 def _errors(design: np.ndarray, n: np.ndarray, penalty: np.ndarray, fitted: np.ndarray, at: np.ndarray) -> np.ndarray:

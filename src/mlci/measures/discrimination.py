@@ -368,7 +368,7 @@ def calibration_line(
     if weight is not None:
         risks, y, weight = risks[weight > 0], y[weight > 0], weight[weight > 0]
     x = logit(risks)
-    if not len(y) or np.ptp(y) == 0 or (slope is None and np.ptp(x) == 0):
+    if not len(y) or np.ptp(y) == 0 or (slope is None and _is_separated(x[y == 1], x[y == 0])):
         return np.nan, np.nan if slope is None else slope
     at = np.array([0.0, 1.0 if slope is None else slope])
     free = slice(0, 2 if slope is None else 1)
@@ -385,9 +385,16 @@ def calibration_line(
         at = at + step
         if np.abs(step).max() < 1e-10 * max(1, np.abs(at).max()):
             break
-    if likelihood > -1e-6 * (len(y) if weight is None else weight.sum()):  # separated classes: no finite line fits
+    if likelihood > -1e-6 * (
+        len(y) if weight is None else weight.sum()
+    ):  # risks of 0 and 1 that are right fit any line
         return np.nan, np.nan
     return float(at[0]), float(at[1])
+
+
+def _is_separated(cases: np.ndarray, controls: np.ndarray) -> bool:
+    """Return whether cases and controls share at most one value, so that the slope of a logistic line diverges."""
+    return bool(cases.min() >= controls.max() or cases.max() <= controls.min())
 
 
 def _newton(

@@ -36,7 +36,9 @@ def corrected_distance_correlation(score: Any, y: Any) -> float:
 
 
 def squared(score: Any, y: Any) -> float:
-    """Return the U-statistic of the squared distance correlation, which may be negative; 0 below four admissions.
+    """Return the U-statistic of the squared distance correlation, which may be negative.
+
+    It is 0 below four admissions, and where all but one have the same score or the same outcome: both are then 0 / 0.
 
     Args:
         score: one number per admission.
@@ -47,10 +49,12 @@ def squared(score: Any, y: Any) -> float:
     """
     scores, labels = _known(score, y)
     n, cases = len(labels), float(labels.sum())
-    if n < 4 or not 0 < cases < n or np.ptp(scores) == 0:
+    if not 1 < cases < n - 1:
         return 0.0
     order = np.argsort(scores)
     x, is_case = standard(scores[order]), labels[order] == 1
+    if x[0] == x[-2] or x[1] == x[-1]:
+        return 0.0
     rows = distances(x)
     others = np.where(is_case, n - cases, cases)  # row sums of |y − y'|
     within = distances(x[is_case]).sum()

@@ -297,7 +297,7 @@ def mean(values: np.ndarray) -> Statistic:
 
     def statistic(weights: Weights) -> np.ndarray:
         total, n = np.split(weights(everyone) @ sums, 2, axis=1)
-        return total / np.maximum(n, 1)
+        return np.divide(total, n, out=np.full_like(total, np.nan), where=n > 0)
 
     return statistic
 
@@ -341,14 +341,14 @@ def calibration(
 
     def statistic(weights: Weights) -> np.ndarray:
         total = dict(zip(columns, (weights(rows) @ sums).T))
-        n, found = np.maximum(total["n"], 1), {}
+        n, found = total["n"], {}
         with np.errstate(divide="ignore", invalid="ignore"):
             if "slope" in starts:
                 g0, g1, h00, h01, h11 = (total[f"slope {name}"] for name in ("g0", "g1", "h00", "h01", "h11"))
                 found["slope"] = starts["slope"][1] + (h00 * g1 - h01 * g0) / (h00 * h11 - h01**2)
             if "intercept" in starts:
                 found["intercept"] = starts["intercept"][0] + total["intercept g0"] / total["intercept h00"]
-        brier, loss, rate = total["brier"] / n, total["loss"] / n, total["y"] / n
+            brier, loss, rate = total["brier"] / n, total["loss"] / n, total["y"] / n
         found["observed_expected"] = total["y"] / np.maximum(total["risk"], 1e-300)
         found["brier"] = brier
         found |= zip(("brier_skill", "deviance", "nagelkerke"), discrimination.skill(brier, loss, rate))
