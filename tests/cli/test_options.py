@@ -8,6 +8,7 @@ from sklearn.metrics import roc_auc_score
 
 from mlci.base.errors import InputError
 from mlci.cli import cli
+from mlci.cli._campaign import numbers
 from mlci.cohort import Cohort
 
 
@@ -96,6 +97,19 @@ def test_curves_are_weighted(survey, empty_figures):
 def test_what_cannot_be_is_refused_in_one_sentence(survey, words, message):
     with pytest.raises((InputError, AssertionError), match=message):
         evaluate(survey[0], *words)
+
+
+@pytest.mark.parametrize("command", ["fit", "evaluate", "diagnose", "report", "poa"])
+def test_a_negative_seed_is_a_usage_error(command):
+    found = CliRunner().invoke(cli, [command, "--seed", "-1"])
+    assert found.exit_code == 2
+    assert "-1 is not in the range x>=0" in found.output
+
+
+@pytest.mark.parametrize("seeds", ["-1", "11,11", "11,", "a"])
+def test_seeds_of_a_benchmark_are_different_and_not_negative(seeds):
+    with pytest.raises(InputError, match="different whole numbers from 0"):
+        numbers(seeds)
 
 
 def test_an_option_whose_value_was_forgotten_is_named(tmp_path):

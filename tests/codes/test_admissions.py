@@ -197,3 +197,9 @@ def test_a_title_behind_a_code_is_left_out(cell, codes):
     assert codes_of(as_admissions(wide)) == codes_of(as_admissions(long)) == [codes]
     if len(cell.split()) > 2:
         assert codes_of(as_admissions(text)) == [codes]
+
+
+@pytest.mark.parametrize("data", [None, 5, {"codes": [["I50.9"]]}])
+def test_what_is_neither_lists_nor_a_frame_is_named(data):
+    with pytest.raises(InputError, match=f"expected a frame, or a list .*; got {type(data).__name__}"):
+        as_admissions(data, icd_version=10)

@@ -1,5 +1,6 @@
 """Penalised regressions of several outcomes, against scikit-learn and properties of shrinkage."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
+from conftest import PATIENCE
 from mlci.fitting._presence import Presence
 from mlci.fitting._ridge import Prior, Regressions
 from mlci.tokens import Tokens
@@ -147,3 +149,25 @@ def test_weighted_regressions_equal_scikit_learns_and_repeated_admissions():
         other.fit(DENSE[known, 1:], OUTCOMES[known, column], sample_weight=weight[known])
         np.testing.assert_allclose(found[1:, column], other.coef_[0], atol=2e-5)
         np.testing.assert_allclose(found[0, column], other.intercept_[0], atol=2e-5)
+
+
+def test_an_interrupt_does_not_wait_for_the_solver(monkeypatch):
+    """The groups of regressions are solved in parallel; with many admissions each takes a minute."""
+    started, release = threading.Event(), threading.Event()
+
+    def solve(regressions, prior, start, tolerance, group):
+        if 0 in group:
+            assert started.wait(PATIENCE)
+            raise KeyboardInterrupt
+        started.set()
+        release.wait(PATIENCE)
+
+    monkeypatch.setattr(Regressions, "_solve", solve)
+    several = Regressions(PRESENCE, OUTCOMES, np.arange(len(OUTCOMES)) % 2, PARENTS, np.ones(COLUMNS), 2)
+    timer = threading.Timer(PATIENCE / 5, release.set)  # ends the test if the interrupt does wait
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        several.solve(Prior(0.1, 0.1), several.start(), tolerance=1e-6)
+    assert not release.is_set()
+    release.set()
+    timer.cancel()

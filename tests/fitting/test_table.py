@@ -13,7 +13,7 @@ from mlci.base.errors import InputError
 from mlci.config import CurveConfig, PenaltyConfig, TableConfig, TableTokenConfig
 from mlci.fitting import _penalties, table
 from mlci.fitting._curves import Curves
-from mlci.fitting._data import Split
+from mlci.fitting._data import Split, folds_by_subject
 from mlci.fitting._presence import Presence
 from mlci.measures.discrimination import auroc
 from mlci.tokens import Tokens
@@ -88,6 +88,23 @@ def test_the_same_seed_gives_the_same_result_and_an_interrupted_fit_continues(fi
         np.testing.assert_array_equal(again.state[name], array)
     with pytest.raises(InputError, match="other data, settings or seed"):
         table.fit(TRAIN, VALID, config=TableConfig(), seed=4, parents=PARENTS, checkpoint=tmp_path / "c")
+
+
+def test_an_interrupted_fit_does_not_continue_in_other_folds(tmp_path):
+    """Pairs of neighbours and pairs across the halves give folds of equal sizes."""
+
+    def stop(event) -> None:
+        raise KeyboardInterrupt
+
+    other = replace(TRAIN, clusters=np.arange(len(TRAIN)) % (len(TRAIN) // 2))
+    folds = [folds_by_subject(split, 5, seed=3) for split in (TRAIN, other)]
+    assert (np.bincount(folds[0]) == np.bincount(folds[1])).all()
+    assert (folds[0] != folds[1]).any()
+    options = {"config": TableConfig(), "seed": 3, "parents": PARENTS, "checkpoint": tmp_path / "c"}
+    with pytest.raises(KeyboardInterrupt):
+        table.fit(TRAIN, VALID, **options, on_event=stop)
+    with pytest.raises(InputError, match="other data, settings or seed"):
+        table.fit(other, VALID, **options)
 
 
 def test_penalties_are_the_best_tried_or_as_configured(fitted):

@@ -1,10 +1,11 @@
-"""Fitting can be interrupted."""
+"""Fitting can be interrupted, and refuses settings that mean nothing."""
 
 import threading
 
 import pytest
 
 from conftest import PATIENCE
+from mlci.base.errors import InputError
 from mlci.index import learning
 
 
@@ -29,3 +30,9 @@ def test_an_interrupt_does_not_wait_for_background_imports(monkeypatch, stop):
     assert not release.is_set()
     release.set()
     timer.cancel()
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", None])
+def test_a_seed_is_a_whole_number_from_0(seed):
+    with pytest.raises(InputError, match=f"seed is {seed!r}; allowed are whole numbers from 0"):
+        learning.FitSettings(seed=seed).resolve()

@@ -36,7 +36,14 @@ def test_the_user_describes_the_data(mlci_cli, tmp_path):
     model = load_model(tmp_path / "own.safetensors")
     assert facts(model)["Dates"] == "2019 to 2023"
     assert "- **Licence of the data**: of this hospital, not to be passed on.\n" in model_card(model)
-    assert "--about" in mlci_cli("fit", "cohort.parquet", "-o", "x.safetensors", "--about", "when=2019", code=2).stderr
+    for wrong, reason in (
+        ("when=2019", "allowed are data, dates"),
+        ("data=", "1 to 1000"),
+        (f"data={'x' * 1001}", "1 to 1000"),
+    ):
+        done = mlci_cli("fit", "cohort.parquet", "-o", "x.safetensors", "--about", wrong, code=2)
+        assert reason in done.stderr
+        assert "Learning" not in done.stderr  # refused before the fit
     mlci.load(tmp_path / "own.safetensors").save(tmp_path / "again.safetensors", about={"data": "Ward 3"})
     again = facts(load_model(tmp_path / "again.safetensors"))
     assert (again["Data"], again["Dates"]) == ("Ward 3; ICD-10", "2019 to 2023")

@@ -4,17 +4,20 @@ import click
 
 
 def numbers(seeds: str) -> tuple[int, ...]:
-    """Return the seeds of a comma-separated list.
+    """Return the different seeds of a comma-separated list.
 
     >>> numbers("11,101")
     (11, 101)
     """
+    from contextlib import suppress
+
     from mlci.base.errors import InputError
 
-    try:
-        return tuple(int(seed) for seed in seeds.split(","))
-    except ValueError:
-        raise InputError(f"seeds: '{seeds}' is not a list of whole numbers, such as 11,101,1001.") from None
+    with suppress(ValueError):
+        found = tuple(int(seed) for seed in seeds.split(","))
+        if min(found) >= 0 and len({*found}) == len(found):
+            return found
+    raise InputError(f"seeds: '{seeds}' is not a list of different whole numbers from 0, such as 11,101,1001.")
 
 
 def draw(folder, cohort, runs, own=None) -> None:

@@ -38,7 +38,9 @@ TITLES = {
     help="exact: use every admission; paper: use the authors' subsample, scaling and bandwidth.",
 )
 @click.option("--sample", type=click.IntRange(2), help="Number of admissions to sample.  [exact: all; paper: 5000]")
-@click.option("--seed", type=int, default=12345, show_default=True, help="Seed of the sample and of the noise.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=12345, show_default=True, help="Seed of the sample and of the noise."
+)
 @click.option("--check", is_flag=True, help="Check each lemma of the paper on these data.")
 @click.option(
     "--noise",

@@ -51,7 +51,7 @@ PRINTED = ("auroc", "risk_auroc", "deviance", "observed_expected", "slope", "dco
 @click.option(
     "--resamples", type=click.IntRange(0), default=1000, show_default=True, help="Bootstrap resamples; 0: no intervals."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the resampling.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resampling.")
 @survey
 @force
 @quiet
@@ -243,7 +243,7 @@ def _print(found, *, intervals: bool, whole: bool) -> None:
         body = [
             [titles[metric], row.model, row.outcome, _cell(row._asdict(), sign="+"), p_value(row.p)]
             for metric in PRINTED
-            for row in found.differences.query("metric == @metric").itertuples()
+            for row in found.differences[found.differences["metric"] == metric].itertuples()
         ]
         show(f"Differences from {found.differences['versus'].iloc[0]}", heads, body, left=3)
     if not whole:

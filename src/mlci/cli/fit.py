@@ -23,11 +23,12 @@ def _numeric_kinds(context: click.Context, option: click.Parameter, columns: tup
 
 
 def _about(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
-    """Return the texts of --about by their keys."""
+    """Return the texts of --about by their keys, checked before the fit."""
     about = {key: text for key, _, text in (pair.partition("=") for pair in texts)}
-    for key, text in about.items():
-        if key not in ("data", "dates", "licence") or not text.strip():
-            raise click.BadParameter(f"{key!r}: use data=TEXT, dates=TEXT or licence=TEXT.", context, option)
+    if about:
+        from mlci.index.modelcard import check_about
+
+        check_about(about)
     return about
 
 
@@ -38,7 +39,11 @@ def _about(context: click.Context, option: click.Parameter, texts: tuple[str, ..
     "--config", type=click.Path(exists=True, dir_okay=False), help="TOML file of settings; see --print-config."
 )
 @click.option(
-    "--seed", default=11, show_default=True, help="On a CPU, the same seed gives a bit-for-bit identical model."
+    "--seed",
+    type=click.IntRange(0),
+    default=11,
+    show_default=True,
+    help="On a CPU, the same seed gives a bit-for-bit identical model.",
 )
 @click.option(
     "--recipe",

@@ -29,7 +29,9 @@ HEADS = {
 @click.option(
     "--resamples", type=click.IntRange(0), default=200, show_default=True, help="Bootstrap resamples; 0: no intervals."
 )
-@click.option("--seed", type=int, default=11, show_default=True, help="Seed of the fit and the resampling.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=11, show_default=True, help="Seed of the fit and the resampling."
+)
 @force
 @quiet
 def command(

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="TOML file of the authors' answers to the TRIPOD+AI items.",
 )
-@click.option("--seed", type=int, default=12345, show_default=True, help="Seed of resamples and random samples.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=12345, show_default=True, help="Seed of resamples and random samples."
+)
 @survey
 @force
 @quiet

@@ -8,7 +8,7 @@ module imports NumPy alone at the top, so that training works where nothing else
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -196,6 +196,8 @@ def as_admissions(
         if layout.doubt:
             warnings.warn(layout.doubt, stacklevel=2)
         return AdmissionsEncoder(layout, "the frame", version, restore_zeros=restore_zeros)(table)
+    if not isinstance(data, Iterable) or isinstance(data, Mapping):
+        raise InputError(f"codes: expected a frame, or a list of codes for each admission; got {type(data).__name__}.")
     rows = list(data)
     if any(isinstance(row, str) for row in rows):
         raise InputError("codes: each admission needs a list of codes; got text in place of a list.")

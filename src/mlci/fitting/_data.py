@@ -138,9 +138,10 @@ def folds_by_subject(split: Split, folds: int, *, seed: int) -> np.ndarray:
 
 
 def fingerprint(train: Split, valid: Split, *facts: object) -> str:
-    """Return a hash of everything that a fit depends on: the data, and `facts` such as its config and seed."""
-    names = (train.names, train.vocabulary_size)
-    digest = hashlib.sha256(json.dumps([mlci.__version__, *names, *facts], sort_keys=True).encode())
+    """Return a hash of everything that a fit depends on: the data, and `facts` such as its config, seed and folds."""
+    named = [mlci.__version__, train.names, train.vocabulary_size, *facts]
+    text = json.dumps(named, sort_keys=True, default=lambda array: hashlib.sha256(array.tobytes()).hexdigest())
+    digest = hashlib.sha256(text.encode())
     for split in (train, valid):
         numbers = None if split.numbers is None else split.numbers.values
         for array in (split.tokens.ids, split.tokens.offsets, split.outcomes, split.people, split.weight, numbers):

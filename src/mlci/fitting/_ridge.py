@@ -19,13 +19,13 @@ Needs NumPy and SciPy.
 """
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 from scipy import sparse
 
+from mlci.base.threads import threads
 from mlci.fitting._families import LOGISTIC, Family, parts
 from mlci.fitting._presence import Presence
 from mlci.fitting._soft_labels import known_mean
@@ -113,8 +113,8 @@ class Regressions:
             tolerance: stop after a Newton step whose expected decrease is below this share of the penalised deviance.
         """
         groups = [group for group in np.array_split(np.arange(self.count), GROUPS) if len(group)]
-        with ThreadPoolExecutor(len(groups)) as pool:
-            return np.concatenate(list(pool.map(partial(self._solve, prior, start, tolerance), groups)), axis=1)
+        with threads(len(groups)) as pool:
+            return np.concatenate(pool.map(partial(self._solve, prior, start, tolerance), groups), axis=1)
 
     def _solve(self, prior: Prior, start: np.ndarray, tolerance: float, group: np.ndarray) -> np.ndarray:
         """Solve a group of regressions together, so that each block of tokens is read once for all of them."""

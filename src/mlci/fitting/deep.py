@@ -15,7 +15,6 @@ All random choices are functions of (seed, step, epoch). Members that an interru
 again.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -107,7 +106,7 @@ def fit(
     folds = folds_by_subject(train, config.posterior.members, seed=seed)
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject; an ensemble that leaves some out needs several.")
-    facts = ("deep, begun by a member", asdict(config), seed, hashlib.sha256(folds.tobytes()).hexdigest())
+    facts = ("deep, begun by a member", asdict(config), seed, folds)
     saved = open_checkpoint(checkpoint, train, valid, *facts, group=group)
     untrained = range(len(saved.entries), config.posterior.members)
     context = FitContext(config, seed, torch.device(device))

@@ -172,7 +172,7 @@ def fit(
     folds = folds_by_subject(train, config.penalty.folds, seed=seed)
     if folds.min() == folds.max():
         raise InputError("All training admissions are of one subject, or one cluster; cross-validation needs several.")
-    saved = open_checkpoint(checkpoint, train, valid, asdict(config), seed, np.bincount(folds).tolist())
+    saved = open_checkpoint(checkpoint, train, valid, asdict(config), seed, folds)
     mass, forms = train.weight, COUNT if config.copies else 1  # forms of each admission in the regressions
     targets = Targets.of(np.asarray(train.outcomes), train.names, train.numbers, mass)
     tokens = copies(train.tokens, parents, seed=seed) if config.copies else train.tokens

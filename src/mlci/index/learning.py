@@ -7,6 +7,7 @@ a fit on a GPU. Torch is imported for `deep` and `paper` only.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ class FitSettings:
         >>> recipe, config.penalty.folds
         ('table', 3)
         """
+        if not isinstance(self.seed, Integral) or self.seed < 0:
+            raise InputError(f"seed is {self.seed!r}; allowed are whole numbers from 0.")
         recipe = self.recipe or next((name for name, kind in RECIPES.items() if isinstance(self.config, kind)), "table")
         recipe = current_recipe(recipe)
         if recipe not in RECIPES:

@@ -72,12 +72,23 @@ def described(model: Model, stated: Mapping[str, str]) -> Model:
     >>> facts(described(load("us2010").model_, {"dates": "the year 2010"}))["Dates"]
     'the year 2010'
     """
+    check_about(stated)
+    return replace(model, card={**model.card, "about": {**_about(model), **stated}})
+
+
+def check_about(stated: Mapping[str, str]) -> None:
+    """Raise an `InputError` for a description that `described` does not take.
+
+    Args:
+        stated: any of `data`, `dates` and `licence`, each of up to 1,000 characters.
+
+    >>> check_about({"dates": "the year 2010"})
+    """
     for name, text in stated.items():
         if name not in FIELDS:
             raise InputError(f"about: {name!r} is not allowed; allowed are {', '.join(FIELDS)}.")
         if not isinstance(text, str) or not text.strip() or len(text) > MOST:
             raise InputError(f"about: {name} must have 1 to {MOST} characters.")
-    return replace(model, card={**model.card, "about": {**_about(model), **stated}})
 
 
 def _about(model: Model) -> Mapping[str, Any]:
