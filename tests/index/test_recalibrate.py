@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
+from mlci.index._few_events import outcome_notes
 from mlci.index.citation import methods
 from mlci.index.model import load_model
 from mlci.index.modelcard import model_card
@@ -120,6 +121,18 @@ def test_the_card_of_a_recalibrated_model_describes_the_hospital():
     known = {name: rule for name, rule in cohort.outcomes.items() if name != "long stay"}
     card = model_card(recalibrate(before, replace(cohort, outcomes=known)).model)
     assert "| Long stay | more than 7 days | not said | not said | not said |" in card
+
+
+def test_what_the_card_says_of_the_cutoff_is_of_the_new_cutoff():
+    stale = {"masked": {"known": 60, "of": 80, "missing": {"mortality": 20}, "events": {}}}
+    before = replace(MODEL, card={**MODEL.card, **stale, "no_part_in_cutoff": {"long stay": "it is never present"}})
+    cohort = hospital(1000, shift=1.0, slope=0.6)
+    assert outcome_notes(recalibrate(before, cohort).model.card) == []
+    table, died = cohort.table, cohort.table["mortality"].to_pylist()
+    known = [each if row % 4 else None for row, each in enumerate(died)]
+    table = table.set_column(table.column_names.index("mortality"), "mortality", pa.array(known))
+    (note,) = outcome_notes(recalibrate(before, replace(cohort, table=table)).model.card)
+    assert note.startswith("The cutoff of high severity rests on 600 of 800 admissions")
 
 
 def elsewhere(n: int) -> Cohort:

@@ -128,6 +128,7 @@ def test_fewer_events_give_wider_intervals():
     few, many = (plain(0.0, drawn, Reach(events)) for events in (5, 500))
     assert few.high > many.high == pytest.approx(1.96 * drawn.std(), rel=0.01)
     assert plain(0.1, drawn, Reach(50), floor=0.0).low == 0
+    assert plain(0.9, drawn, Reach(50), ceiling=1.0).high == 1
     assert 0 < on_log_odds(0.99, 0.99 + drawn / 100, Reach(50)).low < on_log_odds(0.9, drawn, Reach(50)).high < 1
     assert np.isnan(percentile(1.0, np.full(5, np.nan), Reach(5)).low)
     assert np.isnan(on_log_odds(1.0, np.ones(9), Reach(5)).low)

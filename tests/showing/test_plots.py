@@ -1,3 +1,4 @@
+import re
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
@@ -119,6 +120,19 @@ def test_a_million_admissions_draw_as_small_as_a_thousand():
     scan = theory.scan(score, (score > 900_000).astype(float))
     text = plots.svg(plots.threshold_scan(scan, ["mortality"]), prefix="x", alternative="x")
     assert len(text) < 60_000
+
+
+def test_ticks_of_few_admissions_are_read_as_percentages():
+    scan = theory.scan([1.0, 2.0, 3.0, 4.0], np.array([0.0, 1.0, 0.0, 1.0]))
+    text = plots.svg(plots.threshold_scan(scan, ["mortality"]), prefix="x", alternative="x")
+    assert "mathdefault" not in text
+    assert {"30%", "50%", "70%"} <= set(re.findall(r">([\d.]+%)<", text))
+
+
+def test_no_share_of_admissions_is_above_100():
+    shares = [np.array([1.0, 0.0]), np.array([0.0, 1.0])]
+    (axis,) = plots.score_distribution("mortality", np.array([0.0, 1.0, 2.0]), shares, (3, 1)).axes
+    assert max(axis.get_yticks()) == 1
 
 
 @pytest.mark.parametrize("ending", ["svg", "pdf", "png"])

@@ -58,6 +58,7 @@ def missing_notes(card: Mapping[str, Any], *, called: Callable[[str], str] = str
         return []
     missing = ", ".join(f"{called(name)} is missing for {many:,}" for name, many in facts["missing"].items())
     complete_cases = card.get("config", {}).get("objective", {}).get("validity") == "intersection"
+    complete_cases = complete_cases and "recalibrated" not in card  # whose counts are of other admissions
     weights = " The weights were learned from such admissions only." if complete_cases else ""
     rests = f"The cutoff of high severity rests on {_many(facts['known'])} of {facts['of']:,} admissions, those where"
     sentences = [f"{rests} all its outcomes are known{': ' if missing else ''}{missing}.{weights}"]

@@ -8,7 +8,7 @@ from mlci.base.names import words
 from mlci.index._look_back import days_of
 from mlci.index.model import Model
 from mlci.index.modelcard import NOT_SAID, facts
-from mlci.index.provenance import provenance
+from mlci.index.provenance import refitted
 
 BIBTEX = """\
 @inproceedings{{baloch2026mlci,
@@ -75,7 +75,7 @@ def methods(model: Model) -> str:
         "Only codes present on admission count." if model.vocabulary.poa == "only" else "",
         f"Codes of the patient's earlier admissions in the last {looked:g} days count too." if looked else "",
         f"Outcomes: {'; '.join(outcomes)}.",
-        _recalibrated(model),
+        refitted(model),
         _reached(model),
         f"Admissions with a score of {model.cutoff.score:.3g} or more were classified as high severity.",
     )
@@ -88,13 +88,6 @@ def _of_what(model: Model) -> str:
     whose, dates = known["Data"].rpartition("; ")[0], known["Dates"]
     when = "" if dates == NOT_SAID else f"; {dates}"
     return f" ({whose}{when})." if model.card.get("source") or model.card.get("about") else "."
-
-
-def _recalibrated(model: Model) -> str:
-    """Return what was fitted to another hospital, and to which admissions."""
-    others, card = provenance(model).recalibrated, model.card
-    fitted = "weights, risks, percentiles and cutoff" if "updated" in card else "risks, percentiles and cutoff"
-    return f"Its {fitted} were then fitted to {others}." if others else ""
 
 
 def _reached(model: Model) -> str:

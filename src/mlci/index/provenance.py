@@ -51,6 +51,18 @@ def provenance(model: Model) -> Provenance:
     )
 
 
+def refitted(model: Model) -> str:
+    """Return a sentence on what of a `model` was fitted to another hospital, and to which admissions; or nothing.
+
+    >>> from mlci.index.estimator import load
+    >>> refitted(load("us2010").model_)
+    ''
+    """
+    others = provenance(model).recalibrated
+    fitted = "weights, risks, percentiles and cutoff" if "updated" in model.card else "risks, percentiles and cutoff"
+    return f"Its {fitted} were then fitted to {others}." if others else ""
+
+
 def _where(source: str) -> str:
     """Return whose admissions those of a `source` are."""
     unnamed = f"the data called “{source}”" if source else "admissions that the model file does not name"

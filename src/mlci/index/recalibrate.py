@@ -21,6 +21,7 @@ from mlci.fitting._calibrate import calibrate
 from mlci.fitting._people import People
 from mlci.index._aggregates import LEAST, event_counts, quantiles, without_small_cells
 from mlci.index._held_out import held_out
+from mlci.index._missing_outcomes import masking
 from mlci.index._people import of_data
 from mlci.index._reading import Reading
 from mlci.index._update import update as move_weights
@@ -28,7 +29,7 @@ from mlci.index.model import Model
 from mlci.index.shift import makeup_of
 from mlci.judging.kept import EDGE, log_odds
 from mlci.judging.smooth import smooth
-from mlci.judging.theory import cutoff
+from mlci.judging.theory import Cutoff, cutoff
 from mlci.measures.discrimination import auroc
 
 EVENTS = 20  # least number of admissions with an outcome, and without it, to recalibrate a risk
@@ -97,16 +98,18 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
     columns = np.column_stack(list(known.values()))
     weights = [model.card.get("weights", {}).get(name, 1.0) for name in chosen]  # the task weights of the fit
     weights = weights if any(weights) else None
+    chosen_cut = cutoff(score, columns, chosen, weights=weights)
     fitted = replace(
         fitted,
         outcomes={**fitted.outcomes, **{name: cohort.outcomes[name] for name in chosen}},
         quantiles=quantiles(score),
-        cutoff=without_small_cells(cutoff(score, columns, chosen, weights=weights)),
+        cutoff=without_small_cells(chosen_cut),
         card={
             **fitted.card,
             "fitted_on": "this hospital's training and validation admissions",
             "in_sample": [],
             "makeup": makeup_of(admissions, model.vocabulary.ignored),
+            **_notes(chosen_cut, chosen, columns),
             "recalibrated": {
                 "source": cohort.source,
                 "admissions": len(learn),
@@ -122,6 +125,13 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
     fitted = replace(fitted, card={**fitted.card, "validation": reached, "judged_on": "test"})
     table = _evaluate(risks, outcomes, names, labels)
     return Recalibrated(fitted, tuple(name for name in names if not enough[name]), table)
+
+
+def _notes(chosen: Cutoff, names: list[str], outcomes: np.ndarray) -> dict[str, Any]:
+    """Return what the model's card says of the outcomes by which the cutoff was chosen."""
+    places = [place for place, name in enumerate(names) if name not in chosen.left_out]
+    masked = masking([names[place] for place in places], outcomes[:, places])
+    return {"no_part_in_cutoff": dict(chosen.left_out), "masked": masked}
 
 
 def _rows(cohort: Cohort, parts: tuple[str, ...]) -> np.ndarray:

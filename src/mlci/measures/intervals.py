@@ -91,7 +91,9 @@ def percentile(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
     return Interval(float(value), float(low), float(high))
 
 
-def plain(value: float, resampled: np.ndarray, reach: Reach, *, floor: float = -np.inf) -> Interval:
+def plain(
+    value: float, resampled: np.ndarray, reach: Reach, *, floor: float = -np.inf, ceiling: float = np.inf
+) -> Interval:
     """Return a figure with an interval of Student's t.
 
     Args:
@@ -99,13 +101,15 @@ def plain(value: float, resampled: np.ndarray, reach: Reach, *, floor: float = -
         resampled: the figure on each resample; resamples in which it is undefined are left out.
         reach: events and level.
         floor: the least possible value of the figure.
+        ceiling: its greatest possible value.
 
     >>> found = plain(1.0, np.array([0.9, 1.0, 1.1] * 50), Reach(100))
     >>> round(found.low, 2), round(found.high, 2)
     (0.84, 1.16)
     """
     half = reach.quantile * _spread(resampled)
-    return Interval(float(value), float(max(value - half, floor)), float(max(value + half, floor)))
+    low, high = np.clip([value - half, value + half], floor, ceiling)
+    return Interval(float(value), float(low), float(high))
 
 
 def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, level: float = 0.95) -> Interval:

@@ -35,12 +35,12 @@ def _has_risk(pair: Pair) -> bool:
     return pair.risk is not None
 
 
-def _plain(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    return intervals.plain(value, drawn, reach)
+def _plain(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, **bounds: float) -> Interval:
+    return intervals.plain(value, drawn, reach, **bounds)
 
 
-def _floored(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
-    return intervals.plain(value, drawn, reach, floor=0.0)
+_floored = partial(_plain, floor=0.0)
+_share = partial(_plain, ceiling=1.0)  # of what perfect risks explain
 
 
 def _area(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, of: str = "scores") -> Interval:
@@ -262,6 +262,7 @@ METRICS = {
             "Deviance explained",
             "deviance explained",
             lambda pair: pair.calibration.deviance,
+            interval=_share,
             depends=_CURVE,
             benchmarked=True,
         ),
@@ -270,6 +271,7 @@ METRICS = {
             "Nagelkerke's R²",
             "Nagelkerke's R²",
             lambda pair: pair.calibration.nagelkerke,
+            interval=_share,
             depends=_CURVE,
             benchmarked=True,
         ),
@@ -278,6 +280,7 @@ METRICS = {
             "Brier skill",
             "Brier skill",
             lambda pair: pair.calibration.brier_skill,
+            interval=_share,
             depends=_CURVE,
             benchmarked=True,
         ),
@@ -291,7 +294,14 @@ METRICS = {
             better="1",
             applies=_has_risk,
         ),
-        _BY_RISK("brier", "Brier score", "Brier", lambda pair: pair.calibration.brier, better="smaller"),
+        _BY_RISK(
+            "brier",
+            "Brier score",
+            "Brier",
+            lambda pair: pair.calibration.brier,
+            interval=partial(_plain, floor=0.0, ceiling=1.0),
+            better="smaller",
+        ),
         _BY_RISK("slope", "Calibration slope", "calibration slope", lambda pair: pair.calibration.slope, better="1"),
         _BY_RISK(
             "intercept",

@@ -4,16 +4,21 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 import mlci
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
-from mlci.measures.discrimination import calibration
+from mlci.index.recalibrate import recalibrate
+from mlci.judging import rivals
+from mlci.measures.discrimination import auroc, calibration
 from mlci.showing.report import _say as say
 from mlci.showing.report import build
 from mlci.showing.report._compute import compute, levels
+from mlci.showing.report._draw import of_part
+from mlci.showing.report._findings import Codes
 from toys import random_index, random_model, toy_cohort
 
 pytestmark = pytest.mark.usefixtures("empty_figures")  # what is read here is the text
@@ -91,9 +96,65 @@ def test_small_cohorts(case, cohort):
 
 def test_one_outcome():
     one = toy_cohort(150, names=("mortality",))
-    text = read(random_index(one), one)
+    index = random_index(one)
+    index.model_ = replace(index.model_, card={**index.model_.card, "weights": {"mortality": 2.0}})
+    text = read(index, one)
     assert "With one outcome there is no shared direction" in text
     assert "Rank-one alignment" not in text
+    assert text.split("Limits of use")[1].count("shared direction") == 1
+    stated = re.findall(r"The nHSIC of the score with in-hospital mortality is ([\d.]+)\.", text)
+    assert stated == re.findall(r"Best monotone In-hospital mortality ([\d.]+)", text)
+
+
+def test_outcomes_that_the_index_does_not_have_are_named_as_everywhere():
+    cohort = toy_cohort(150, names=("mortality", "long_stay", "mortality_30d"))
+    text = read(random_index(toy_cohort(150)), cohort)
+    assert "Not evaluated: mortality_30d, because the index has no risk by that name. It has mortality and long" in text
+    assert "30-day mortality" in text.split("The cohort by split")[1].split("How good is it")[0]
+    assert "Mortality_30d" not in text
+    fewer = replace(cohort, outcomes={name: cohort.outcomes[name] for name in ("mortality", "mortality_30d")})
+    assert "It has mortality and long_stay. Build" in read(random_index(toy_cohort(150)), fewer)
+
+
+def test_groups_that_are_too_small_are_named(cohort):
+    small, none = (read(random_index(cohort), each) for each in (with_people(cohort), cohort))
+    assert "Groups by sex and age band are not shown: no group has 10 admissions" in small
+    assert "The groups by sex and age band are too small to be compared." in small
+    assert "The cohort has neither sex nor age" not in small
+    assert "The cohort has neither sex nor age, so no groups are compared." in none
+    many = deaths(with_people(toy_cohort(1500)), 9)
+    shown = read(random_index(many), many)
+    assert "AUROC by sex, with 95% interval Group In-hospital mortality Long stay F few" in shown
+
+
+def test_a_recalibrated_index_says_so():
+    cohort = toy_cohort(400)
+    index = random_index(cohort)
+    index.model_ = recalibrate(index.model_, cohort).model
+    text = read(index, cohort)
+    then = "risks, percentiles and cutoff were then fitted to 320 admissions of the data called “a made-up hospital”."
+    assert f"Its {then} It knows" in text
+    assert text.count(f"The index was updated: its {then}") == 4  # data, imbalance, differences, updating
+    assert "without updating" not in text
+    assert "training and validation admissions and then fitted to others" in text
+
+
+def test_rivals_are_those_of_evaluate_whatever_the_seed(cohort, monkeypatch):
+    """Of many training admissions the rivals are fitted to a sample, the same in report, card and evaluate."""
+    monkeypatch.setattr(rivals, "LEARNED", 60)
+    people = with_people(cohort)
+    train, judged = people.split("train"), people.split("test")
+    odds = rivals.refitted(train, judged, ["mortality"])["Age and sex"]["mortality"]
+    expected = auroc(odds, judged.labels("mortality")[:, 0])
+    found = compute(random_index(people).model_, people, resamples=20, seed=7).judgement.aurocs
+    of = found[(found["model"] == "Age and sex") & (found["outcome"] == "mortality")]
+    assert of["value"].tolist() == [pytest.approx(expected, abs=1e-12)]
+
+
+def test_the_largest_influence_may_lower_the_score():
+    frame = pd.DataFrame({"code": ["I10", "E11.9"], "title": ["a", "b"], "tells": "", "mean_effect": [-0.01, -0.3]})
+    (sketch,) = of_part(Codes(frame, frame, 50), 0.0)
+    assert sketch.alternative.endswith("the largest is E11.9 b (−0.300).")
 
 
 def test_an_index_of_another_icd_version_gives_no_verdict(cohort):

@@ -66,6 +66,10 @@ def test_weak_points_are_named(findings):
     assert say.weak([strong]) == []
     few = replace(strong, positives=42)
     assert say.weak([few]) == ["In-hospital mortality: only 42 events, so every figure is rough."]
+    none, single = (say.weak([replace(strong, positives=many)])[0] for many in (0, 1))
+    assert none == "In-hospital mortality: no events, so every figure is rough."
+    assert single == "In-hospital mortality: only 1 event, so every figure is rough."
+    assert "only 1 admission without it" in say.weak([replace(strong, positives=4999)])[0]
     assert "only 42 admissions without it" in say.weak([replace(strong, positives=4958)])[0]
     steep = replace(strong, figures={"slope": Interval(0.7, 0.6, 0.8)})
     assert "predicted risks are too extreme (calibration slope 0.70, 0.60 to 0.80)" in say.weak([steep])[0]

@@ -123,6 +123,7 @@ def score_distribution(
     axis.set(title=label(name), xlabel="Score", ylabel="Share of admissions (%)")
     axis.yaxis.set_major_formatter(PERCENT)
     axis.set_ylim(top=axis.get_ylim()[1] * 1.25)  # room for the legend
+    axis.set_yticks([tick for tick in axis.get_yticks() if tick <= 1])
     axis.legend(loc="upper right")
     return figure
 

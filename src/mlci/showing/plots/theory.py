@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter
 
 from mlci.base.names import label
 from mlci.judging.theory import Scan
@@ -11,6 +12,7 @@ from mlci.showing._colours import BLUE, GREY
 from mlci.showing.plots._style import COLOURS, DASHES, INK, MARKS, PERCENT, POINTS, panel, panels, styled
 
 TALL = 0.12  # of an axis: a number above a bar
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9)  # named on an axis that spans less than a power of ten
 
 
 @styled
@@ -43,6 +45,9 @@ def threshold_scan(scan: Scan, names: Sequence[str]) -> Figure:
     axis.invert_xaxis()
     axis.set_ylim(bottom=0)
     axis.xaxis.set_major_formatter(PERCENT)
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    if beyond[-1] > 0.1 * beyond[0]:  # few admissions: no two powers of ten to name
+        axis.xaxis.set_major_locator(FixedLocator([share for share in SHARES if beyond[-1] <= share <= beyond[0]]))
     figure.legend(loc="outside lower center", ncols=2)
     return figure
 

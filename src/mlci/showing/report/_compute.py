@@ -26,6 +26,7 @@ from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.importance import importance
 from mlci.index.model import Model
 from mlci.index.modelcard import facts, limits
+from mlci.index.provenance import refitted
 from mlci.index.shift import count_makeup, shifts
 from mlci.index.tally import Tally
 from mlci.judging import curves, rivals, theory
@@ -135,21 +136,31 @@ def compute(
                 judgement = _judge(asked, pool, shown)
     return Findings(
         people=_people(cohort, judged, names, int(doubtful.sum()), tally, everyone.result()),
-        made=model.card,
-        facts=facts(model),
-        limits=tuple(limits(model)),
-        model_versions=model.icd_versions,
-        vocabulary=len(model.vocabulary.tokens),
-        ignored=len(model.vocabulary.ignored),
+        **_about(model),
         judgement=judgement,
         why_not=why_not,
         resamples=resamples,
+        by=tuple(by),
         refits=resample_training,
         varied=vary.resample_training(model, cohort, judged, times=resample_training, seed=seed, **(refitting or {}))
         if judgement and resample_training
         else None,
         survey=design_words(judged, **drawn),
     )
+
+
+def _about(model: Model) -> dict[str, Any]:
+    """Return the fields of `Findings` that describe the model."""
+    return {
+        "made": model.card,
+        "facts": facts(model),
+        "limits": tuple(limits(model)),
+        "model_versions": model.icd_versions,
+        "model_outcomes": tuple(model.outcomes),
+        "vocabulary": len(model.vocabulary.tokens),
+        "ignored": len(model.vocabulary.ignored),
+        "refitted": refitted(model),
+    }
 
 
 def _everyone(model: Model, cohort: Cohort) -> dict[str, Any]:
@@ -316,14 +327,14 @@ def _compared(asked: _Asked, points: Future, score, known, risks, areas: Areas) 
 def _rivals(asked: _Asked, points: Future, score, known, risks) -> dict[str, dict[str, np.ndarray]]:
     """Return the scores of all rivals on the same admissions, by name and outcome."""
     model, cohort, judged = asked.model, asked.cohort, asked.judged
-    weights, seed = asked.drawn.get("weights"), asked.options["seed"]
+    weights = asked.drawn.get("weights")
     found: dict[str, dict[str, np.ndarray]] = {}
     order = np.argsort(score, kind="stable")
     if any((np.diff(risk[order]) < -1e-12).any() for risk in risks.values()):  # risks rank differently from the score
         found[f"{OWN}, own risks"] = risks
     found |= {name: dict.fromkeys(known, values) for name, values in points.result().items()}
     scorer = lambda part: score if part is judged else model.score(part.admissions())  # noqa: E731
-    found |= rivals.refitted(cohort.split("train"), judged, list(known), index=scorer, weights=weights, seed=seed)
+    found |= rivals.refitted(cohort.split("train"), judged, list(known), index=scorer, weights=weights)
     admissions = judged.admissions()
     rest = without(admissions, telling())
     if len(rest.indices) < len(admissions.indices) and not model.vocabulary.ignored:

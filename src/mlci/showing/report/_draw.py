@@ -5,9 +5,10 @@ Each figure shows one outcome, so that it fits on a phone; the page shows severa
 
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
-from mlci.base.names import label
+from mlci.base.names import label, words
 from mlci.judging.theory import Diagnosis
 from mlci.showing._pages import Sketch
 from mlci.showing._words import number, percent, signed
@@ -83,7 +84,8 @@ def _codes(codes: Codes) -> Iterator[Sketch]:
             continue
         names = [f"{row.code}{' †' if row.tells else ''} {row.title}".strip() for row in frame.itertuples()]
         effects = frame["mean_effect"].to_numpy()
-        caption = f"Mean change in the score by code{which}; the largest is {names[0]} ({signed(effects[0])})."
+        most = int(np.abs(effects).argmax())
+        caption = f"Mean change in the score by code{which}; the largest is {names[most]} ({signed(effects[most])})."
         yield Sketch("codes", caption, "influence", (names, effects), {"marked": frame["tells"].to_numpy() != ""})
 
 
@@ -98,11 +100,12 @@ def _theory(diagnosis: Diagnosis) -> Iterator[Sketch]:
             (diagnosis.singular_values,),
             {"unrelated": unrelated},
         )
-    best = diagnosis.shared.threshold
+    best, shared = diagnosis.shared.threshold, ["Shared direction"] if len(diagnosis.outcomes) > 1 else []
+    of = "the shared direction and with each outcome" if shared else words(diagnosis.tasks[0].name)
     yield Sketch(
         "theory",
-        f"Squared cosine of every cut with the shared direction and with each outcome. The best for the shared "
-        f"direction is {best.rho2:.3f}, with {percent(best.share)} of admissions at or above the cut.",
+        f"Squared cosine of every cut with {of}. The best {'for the shared direction ' if shared else ''}is "
+        f"{best.rho2:.3f}, with {percent(best.share)} of admissions at or above the cut.",
         "threshold_scan",
-        (diagnosis.scan, ["Shared direction", *diagnosis.outcomes]),
+        (diagnosis.scan, [*shared, *diagnosis.outcomes]),
     )

@@ -110,11 +110,14 @@ class Findings:
     facts: Mapping[str, str]  # its model card, in words
     limits: tuple[str, ...]  # of the index, as its file says
     model_versions: tuple[int, ...]
+    model_outcomes: tuple[str, ...]
     vocabulary: int
     ignored: int  # codes that the model leaves out because they reveal an outcome
     judgement: Judgement | None
     why_not: str  # the reason if there is no judgement
     resamples: int
+    by: tuple[str, ...] = ()  # columns whose groups were asked for
     refits: int = 0  # on resampled training patients
     varied: pd.DataFrame | None = None  # of `vary.resample_training`, if there are refits
+    refitted: str = ""  # what of the index was fitted to other admissions later, as a sentence
     survey: str = ""  # how the judged admissions were sampled, if they are a survey

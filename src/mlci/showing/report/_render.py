@@ -59,7 +59,8 @@ def render(
             "skills": _skills(judgement),
             "varied": _varied(findings),
             "metric_tables": _metrics(judgement.metrics),
-            "group_tables": _groups(judgement.groups, judgement.interactions),
+            "group_tables": _groups(judgement),
+            "ungrouped": [name for name in findings.by if name not in set(judgement.groups["by"])],
             "weighting": say.weighting(judgement.weights),
         }
     return template().render(view)
@@ -72,7 +73,7 @@ def template() -> "Template":
 
 def _table_one(findings: Findings) -> dict[str, list[str]]:
     """Return the cohort's Table 1 with outcomes in words, without lines whose counts are all 0."""
-    names = findings.people.rules
+    names = (*findings.people.rules, *findings.people.others)
     titles = {name: label(name) for name in names} | {
         f"{name}: not known": f"{label(name)}: not known" for name in names
     }
@@ -192,12 +193,12 @@ def _metrics(frame: pd.DataFrame) -> list[dict]:
     return tables
 
 
-def _groups(frame: pd.DataFrame, tests: pd.DataFrame) -> list[dict]:
+def _groups(judgement: Judgement) -> list[dict]:
     """Return one table per column and figure, with a row per group; a cell is None if its counts are too small."""
-    tables = []
+    tables, frame, tests = [], judgement.groups, judgement.interactions
+    outcomes = [outcome.name for outcome in judgement.outcomes]
     for by in frame["by"].unique():
         part = frame[frame["by"] == by]
-        outcomes = list(part["outcome"].unique())
         cells = {(row.group, row.outcome): row for row in part.itertuples()}
         found = {row.outcome: row for row in tests[tests["by"] == by].itertuples()}
         differ = [

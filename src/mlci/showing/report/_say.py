@@ -57,8 +57,9 @@ def flags(findings: Findings) -> list[str]:
     if people.others:
         found.append(
             f"Not evaluated: {listing(list(people.others))}, because the index has no risk by "
-            f"{'that name' if len(people.others) == 1 else 'those names'}. It has {listing(list(people.rules))}. Build "
-            f"the cohort with these names (--outcome), or add an outcome with `mlci recalibrate`."
+            f"{'that name' if len(people.others) == 1 else 'those names'}. It has "
+            f"{listing(list(findings.model_outcomes))}. Build the cohort with these names (--outcome), or add an "
+            f"outcome with `mlci recalibrate`."
         )
     if not people.held_out:
         found.append(
@@ -122,8 +123,9 @@ def weak(outcomes: Sequence[OutcomeFigures]) -> list[str]:
         points = []
         rarer = min(outcome.positives, outcome.n - outcome.positives)
         if rarer < FEW:
-            kind = "events" if outcome.positives == rarer else "admissions without it"
-            points.append(f"only {rarer:,} {kind}, so every figure is rough")
+            kind, end = ("event", "") if outcome.positives == rarer else ("admission", " without it")
+            many = f"only {rarer}" if rarer else "no"
+            points.append(f"{many} {kind}{'s' * (rarer != 1)}{end}, so every figure is rough")
         slope = outcome.figures.get("slope")
         if slope and np.isfinite(slope.value) and abs(slope.value - 1) > SLOPE and not slope.low <= 1 <= slope.high:
             way = "too extreme" if slope.value < 1 else "not extreme enough"
@@ -216,8 +218,8 @@ def theory_sentences(found: theory.Diagnosis) -> list[str]:
     if count == 1:
         return [
             f"With one outcome there is no shared direction. The nHSIC of the score with {words(found.outcomes[0])} is "
-            f"{found.objective:.3f}. The best single cut has {percent(cut.share)} of admissions at or above it and "
-            f"reaches {percent(cut.rho2)} of the bound; the best spacing of this order would reach "
+            f"{found.tasks[0].nhsic:.3f}. The best single cut has {percent(cut.share)} of admissions at or above it "
+            f"and reaches {percent(cut.rho2)} of the bound; the best spacing of this order would reach "
             f"{percent(found.shared.monotone)}."
         ]
     same = "the same cut" if joint.split == cut.split else f"one with {percent(joint.share)} at or above it"

@@ -79,19 +79,18 @@ def items(findings: Findings, answers: Mapping[str, str]) -> tuple[Item, ...]:
 
 
 FIXED = {  # the same for every index and cohort
-    "imbalance": "Classes were neither over- nor undersampled; risks refer to the admissions as recorded.",
     "output": (
         "A score (higher is more severe), its percentile, a risk of each outcome, and a flag of high severity from a "
         "cutoff chosen on training and validation admissions."
     ),
     "openness": "The software is open source (mlci); the command that made this page is under “How this was made”.",
     "flow": "See “Question and cohort”: each exclusion step with its count, and the cohort by split.",
-    "updating": "The index was evaluated as it is, without updating.",
     "limitations": "See “Limits of use”.",
     "usability": (
         "Codes that the index does not know are reported and do not count; an admission with fewer than half of its "
-        "codes known is not scored. The index is meant for risk adjustment and retrospective stratification, by people "
-        "who know the coding of their hospital; it is not meant for decisions about a single patient."
+        "codes known has no score here, on the page, or with `mlci score --strict`. The index is meant for risk "
+        "adjustment and retrospective stratification, by people who know the coding of their hospital; it is not meant "
+        "for decisions about a single patient."
     ),
 }
 
@@ -101,7 +100,7 @@ def _about_people(findings: Findings) -> dict[str, str]:
     people = findings.people
     rules = "; ".join(f"{label(name)}: {rule or 'no rule stated'}" for name, rule in people.rules.items())
     steps = [f"{step.rule} ({step.left:,} left)" for step in people.attrition]
-    unknown = [f"{label(name)} {cells[0]}" for name, cells in _not_known(findings).items()]
+    unknown = [f"{words(name)} {cells[0]}" for name, cells in _not_known(findings).items()]
     without_codes = people.table_one.get("admissions without codes", ["0"])[0]
     return {
         "title": f"A machine-learned comorbidity index: evaluation on the cohort “{people.source}”.",
@@ -134,13 +133,15 @@ def _about_people(findings: Findings) -> dict[str, str]:
 
 def _about_index(findings: Findings) -> dict[str, str]:
     """Return the answers that describe how the index was made and evaluated."""
-    people, made = findings.people, findings.made
+    people, made, again = findings.people, findings.made, ""
+    if findings.refitted:
+        again = f" The index was updated: {findings.refitted[0].lower()}{findings.refitted[1:]}"
     trained, weights = made.get("admissions", {}), made.get("weights", {})
     learned = f"The index was learned from the cohort “{made.get('source', 'not stated')}”"
     if trained:
         learned += f": {trained['train']:,} training and {trained['valid']:,} tuning admissions"
     return {
-        "data": f"Evaluated on the cohort “{people.source}”. {learned}. {' '.join(people.notes)}".strip(),
+        "data": f"Evaluated on the cohort “{people.source}”. {learned}.{again} {' '.join(people.notes)}".strip(),
         "predictors": (
             f"Diagnosis codes ({versions(people.icd_versions)}), assigned at or after discharge; the index knows "
             f"{findings.vocabulary:,} codes and code prefixes ({versions(findings.model_versions)})"
@@ -156,7 +157,10 @@ def _about_index(findings: Findings) -> dict[str, str]:
             "Fitted and evaluated on splits of one cohort."
             if made.get("source") == people.source
             else f"Fitted on “{made.get('source', 'not stated')}”, evaluated on “{people.source}”."
-        ),
+        )
+        + again,
+        "imbalance": "Classes were neither over- nor undersampled; risks refer to the admissions as recorded." + again,
+        "updating": again.lstrip() or "The index was evaluated as it is, without updating.",
         "specification": (
             "The model file holds all weights and every setting; `mlci score` and `mlci.load` predict with it."
             + (f" Outcome weights: {listing([f'{words(k)} {v:.2f}' for k, v in weights.items()])}." if weights else "")
@@ -182,6 +186,8 @@ def _results(judgement: Judgement, findings: Findings) -> dict[str, str]:
         "fairness": (
             f"AUROC and observed / expected events are given by {listing(groups)}; the score does not use them."
             if groups
+            else f"The groups by {listing([words(by) for by in findings.by])} are too small to be compared."
+            if findings.by
             else "The cohort has neither sex nor age, so no groups are compared."
         ),
         "development": (f"Events for fitting: {listing(learned)}. " if learned else "")
