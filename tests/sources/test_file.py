@@ -244,3 +244,12 @@ def test_numbers_below_zero_in_a_comparison_are_reported(rule, told):
     cohort = mlci.Cohort.from_frame(visits, id="visit_id", icd_version=10, outcomes={"stay": rule})
     said = "column los: numbers below 0 (1) count as they are; empty their cells if they mean not known."
     assert (said in cohort.notes) == told
+
+
+def test_a_dry_run_of_a_table_with_unnamed_columns(tmp_path):
+    table = tmp_path / "visits.csv"
+    table.write_text("visit_id,DX1,died,,\n1,I50.9,1,,\n2,I10,0,,\n")
+    words = ["cohort", "file", str(table), "--icd-version", "10", "--dry-run"]
+    dry = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert dry.exit_code == 0
+    assert "mortality True; 1 code: I509" in dry.output

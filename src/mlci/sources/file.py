@@ -238,7 +238,8 @@ def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -
     ...     preview(table, understand(table, {"icd_version": 10}))["mortality"].to_pylist()
     [True, None]
     """
-    first = next((rows for rows in file.read(file.names, rows=200) if len(rows)), None)
+    wanted = list(dict.fromkeys([*meaning.layout.columns, *meaning.carried]))
+    first = next((rows for rows in file.read(wanted, rows=200) if len(rows)), None)
     if first is None:
         raise InputError(f"{file.where}: has no rows; at least one admission is needed.")
     part = replace(file, rows=lambda names, _, __: iter([first.select(names)]))
