@@ -48,6 +48,7 @@ from mlci.sources import Attrition, Draft
 from mlci.sources._cohort_file import RESERVED, SPLITS
 from mlci.sources._engine import Tables, open_tables
 from mlci.sources._gathered import codes_in_order
+from mlci.sources._hospital import negative_stays_error
 from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
 from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, same_day, years_between
 from mlci.sources._twins import twins
@@ -392,9 +393,8 @@ def _check(tables: Tables, layout: TableLayout, rules: Rules, rows: pa.Table, *,
         refuse(columns.table, columns.split, odd.fill_null(""), f"a split; allowed are {', '.join(SPLITS)}")
     negative = pc.sum(rows["negative_stay"]).as_py() or 0
     if negative and not negative_stays:
-        raise InputError(
-            f"{tables.where[columns.table]}: column {columns.los_days or columns.discharged}: {negative} admissions "
-            "end before they begin; correct them, or keep them with an unknown length of stay (--negative-stays)."
+        raise negative_stays_error(
+            f"{tables.where[columns.table]}: column {columns.los_days or columns.discharged}", negative
         )
 
 
