@@ -72,6 +72,14 @@ def test_a_stay_that_ends_before_it_begins_needs_an_option(tmp_path):
     assert "1 admissions end before they begin; their long_stay is not known." in cohort.notes
 
 
+def test_sexes_are_read_however_they_are_written(tmp_path):
+    for place, (written, found) in enumerate({"Female": "F", "8507": "M", "Other": None}.items()):
+        folder = events(tmp_path / str(place), [*STAY, (1, None, f"GENDER//{written}", None)])
+        assert mlci.build_cohort("meds", folder).table["sex"].to_pylist() == [found]
+    with pytest.raises(InputError, match="events GENDER//: text of 4 characters is not F or M"):
+        mlci.build_cohort("meds", events(tmp_path / "odd", [*STAY, (1, None, "GENDER//lady", None)]))
+
+
 def test_no_admission_is_lost_to_the_id_of_another(tmp_path):
     other = [(2, "2020-01-01", IN, 10), (2, "2020-01-02", CODE, 10), (2, "2020-01-03", OUT, 10)]
     with pytest.raises(InputError, match="hadm_id: 1 admissions have the id of another"):

@@ -24,6 +24,7 @@ from mlci.codes.icd import check_version
 from mlci.sources import Attrition, Draft
 from mlci.sources._gathered import codes_in_order
 from mlci.sources._hospital import CHECKS, count_notes, negative_stays_error
+from mlci.sources._people import sexes
 from mlci.sources._rules import (
     DAY,
     capped,
@@ -95,6 +96,8 @@ def read(
     rows = _admissions(stays, coded, events, named, version, death_day_counts=death_day_counts).to_pyarrow()
     if not len(rows):
         raise InputError(f"{folder}: no event begins with {named['admission']}; --event admission=... names another.")
+    sex, sex_notes = sexes(rows["sex"], named["sex"], lambda _: f"{folder}: events {named['sex']}")
+    rows = rows.set_column(rows.column_names.index("sex"), "sex", sex)
     if many := repeated(rows["admission_id"]):
         raise InputError(f"{folder}: column hadm_id: {many} admissions have the id of another; each needs its own.")
     steps = Attrition(rows, f"events that begin with {named['admission']}")
@@ -106,7 +109,7 @@ def read(
     table = steps.table
     orphans = _of(events, named, "diagnosis").anti_join(coded, "row").count().to_pyarrow().as_py()
     notes = [f"{orphans:,} diagnoses belong to no admission and were dropped."] if orphans else []
-    notes += count_notes(table, version, death_day_counts, negative_stays)
+    notes += sex_notes + count_notes(table, version, death_day_counts, negative_stays)
     table = table.drop_columns([name for name in CHECKS if name in table.column_names])
     columns = {name: table[name] for name in table.column_names if name not in ("codes", "admitted", "discharged")}
     columns["codes"] = codes_in_order(table["codes"], str(folder))
