@@ -235,6 +235,9 @@ def test_a_column_that_is_an_outcome_by_name_only_is_reported(tmp_path):
     cohort = mlci.build_cohort("file", tmp_path / "a.csv")
     assert list(cohort.outcomes) == ["mortality"]
     assert any(note.startswith("column los is not used as an outcome") for note in cohort.notes)
+    (tmp_path / "a.csv").write_text("visit_id;DX1;died\n1;I50.9;dead\n2;E11.9;alive\n")
+    with pytest.raises(mlci.InputError, match="column died has the name of an outcome, but most of its values do not"):
+        mlci.build_cohort("file", tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize(("rule", "told"), [("los>7", True), ("los>=-20", False), ("died", False)])
