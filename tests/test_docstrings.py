@@ -33,13 +33,11 @@ def modules() -> list[Path]:
 
 
 def public() -> list[Path]:
-    """Return every module that users may import: no part of its path begins with an underscore."""
-    paths = (SOURCE / "mlci").rglob("*.py")
+    """Return every module that users may import: no part of its path begins with an underscore, or is `data`."""
     return sorted(
         path
-        for path in paths
-        if not any(re.match("_(?!_init__)", part) for part in path.relative_to(SOURCE).parts)
-        and "data" not in path.parts
+        for path in (SOURCE / "mlci").rglob("*.py")
+        if not any(re.match("data$|_(?!_init__)", part) for part in path.relative_to(SOURCE).parts)
     )
 
 

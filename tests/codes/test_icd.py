@@ -1,10 +1,12 @@
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mlci
 from conftest import SHARED
 from mlci.base.errors import InputError
 from mlci.codes import icd
@@ -12,6 +14,12 @@ from oracles import digest
 
 # sha256 of version, code, title and whether it is billable, as published
 PUBLISHED = "9b5570114298e94b44c9419cd317ddad9a613c543d6033f4d1a30c564873e794"
+
+
+def test_full_width_letters_and_digits_are_those_of_a_code():
+    assert icd.normalise("Ｉ５０．９") == "I509"
+    assert icd.normalise_array(pa.array(["ｉ50．９", None, "I10"])).to_pylist() == ["I509", None, "I10"]
+    assert mlci.charlson(pd.DataFrame({"visit_id": [1], "DX1": ["Ｉ５０．９"]}))["cci_charlson"].tolist() == [1]
 
 
 def test_normalise():

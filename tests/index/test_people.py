@@ -1,5 +1,6 @@
 """Age and sex in the risks; the number of codes and the principal diagnosis as rows of the table."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import httpx
@@ -17,6 +18,7 @@ from mlci.cohort import Cohort
 from mlci.fitting._people import ROWS, UNKNOWN, rows_of
 from mlci.index.export import curves, export
 from mlci.index.recalibrate import recalibrate
+from mlci.index.scoring import score_file
 from mlci.measures.discrimination import auroc
 from mlci.showing.card import _words as say
 from mlci.showing.card import make_card
@@ -106,6 +108,14 @@ def test_a_file_is_scored_with_age_and_sex_and_a_missing_column_is_reported(coho
         "the model's risks depend on age and sex, but the data have no sex: they are computed without it" in done.stderr
     )
     np.testing.assert_array_equal(pd.read_csv(tmp_path / "t.csv")["score"], scored["score"])
+
+
+def test_only_the_first_part_of_a_file_shows_how_it_writes_sexes(index, tmp_path):
+    frame = pd.DataFrame({"admission_id": range(6), "codes": [["I509"]] * 6, "icd_version": 10, "age": 70})
+    for sexes, right in (([2, 1, 0, 1, 0, 1], True), ([1, 0, 1, 0, 2, 2], False)):
+        frame.assign(sex=sexes).to_parquet(tmp_path / "visits.parquet", row_group_size=3)  # a part each
+        with nullcontext() if right else pytest.raises(InputError, match="row 2: from 0 and 1 alone"):
+            score_file(index.model_, tmp_path / "visits.parquet", tmp_path / "scores.csv")
 
 
 def test_an_explanation_adds_up_to_the_risk(index):

@@ -235,6 +235,9 @@ def test_a_column_that_is_an_outcome_by_name_only_is_reported(tmp_path):
     cohort = mlci.build_cohort("file", tmp_path / "a.csv")
     assert list(cohort.outcomes) == ["mortality"]
     assert any(note.startswith("column los is not used as an outcome") for note in cohort.notes)
+    (tmp_path / "a.csv").write_text("visit_id;DX1;died\n1;I50.9;dead\n2;E11.9;alive\n")
+    with pytest.raises(mlci.InputError, match="column died has the name of an outcome, but most of its values do not"):
+        mlci.build_cohort("file", tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize(("rule", "told"), [("los>7", True), ("los>=-20", False), ("died", False)])
@@ -244,3 +247,12 @@ def test_numbers_below_zero_in_a_comparison_are_reported(rule, told):
     cohort = mlci.Cohort.from_frame(visits, id="visit_id", icd_version=10, outcomes={"stay": rule})
     said = "column los: numbers below 0 (1) count as they are; empty their cells if they mean not known."
     assert (said in cohort.notes) == told
+
+
+def test_a_dry_run_of_a_table_with_unnamed_columns(tmp_path):
+    table = tmp_path / "visits.csv"
+    table.write_text("visit_id,DX1,died,,\n1,I50.9,1,,\n2,I10,0,,\n")
+    words = ["cohort", "file", str(table), "--icd-version", "10", "--dry-run"]
+    dry = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert dry.exit_code == 0
+    assert "mortality True; 1 code: I509" in dry.output

@@ -1,5 +1,6 @@
 """The MIMIC-IV demo as MEDS events is the cohort of `mimic4`; splits are kept; predictions fit meds-evaluation."""
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,6 +29,65 @@ def test_the_demo_as_meds_is_the_demo(demos, tmp_path, theirs, hadm):
         for name in ("admission_id", "subject_id", "codes", "split", "sex", *theirs.outcomes):
             assert ours.table[name].equals(theirs.table[name]), name
         assert [(step.removed, step.left) for step in ours.attrition] == [(0, 275), (0, 275), (152, 123)]
+
+
+def test_a_look_back_on_meds_is_that_on_mimic(demos, tmp_path):
+    folder = meds_folder.write(demos / "mimic4_demo", tmp_path)
+    ours, theirs = (
+        mlci.build_cohort(source, place, look_back=365, wash_out=True)
+        for source, place in (("meds", folder), ("mimic4", demos / "mimic4_demo"))
+    )
+    for name in ("admission_id", "codes", "days_observed"):
+        assert ours.table[name].equals(theirs.table[name]), name
+
+
+def events(folder, rows):
+    """Write events of subject, time, code and admission as a MEDS folder."""
+    frame = pd.DataFrame(rows, columns=["subject_id", "time", "code", "hadm_id"]).astype({"hadm_id": "Int64"})
+    (folder / "data").mkdir(parents=True)
+    frame.assign(time=pd.to_datetime(frame.time, format="mixed")).to_parquet(folder / "data" / "0.parquet")
+    return folder
+
+
+IN, OUT, CODE = "HOSPITAL_ADMISSION//X", "HOSPITAL_DISCHARGE//HOME", "DIAGNOSIS//ICD//10//I509"
+STAY = [(1, "2020-01-01 10:00", IN, 10), (1, "2020-01-02", CODE, 10), (1, "2020-01-03", OUT, 10)]
+
+
+def test_diagnoses_of_no_admission_and_deaths_before_it_are_reported(tmp_path):
+    others = [(1, "2021-01-02", CODE, None), (1, "2020-01-02", CODE, 99), (3, "2020-01-02", CODE, None)]
+    cohort = mlci.build_cohort("meds", events(tmp_path, [*STAY, *others, (1, "2020-01-01", "MEDS_DEATH", None)]))
+    assert cohort.table["codes"].to_pylist() == [["I509"]]
+    assert "3 diagnoses belong to no admission and were dropped." in cohort.notes
+    assert any(note.startswith("1 admissions have a date of death on the day of admission") for note in cohort.notes)
+
+
+def test_a_stay_that_ends_before_it_begins_needs_an_option(tmp_path):
+    folder = events(
+        tmp_path, [*STAY, (2, "2020-01-05", IN, 11), (2, "2020-01-05", CODE, 11), (2, "2020-01-03", OUT, 11)]
+    )
+    with pytest.raises(InputError, match=": 1 admissions end before they begin"):
+        mlci.build_cohort("meds", folder)
+    cohort = mlci.build_cohort("meds", folder, negative_stays=True)
+    assert cohort.table["long_stay"].to_pylist() == [False, None]
+    assert "1 admissions end before they begin; their long_stay is not known." in cohort.notes
+
+
+def test_sexes_are_read_however_they_are_written(tmp_path):
+    for place, (written, found) in enumerate({"Female": "F", "8507": "M", "Other": None}.items()):
+        folder = events(tmp_path / str(place), [*STAY, (1, None, f"GENDER//{written}", None)])
+        assert mlci.build_cohort("meds", folder).table["sex"].to_pylist() == [found]
+    with pytest.raises(InputError, match="events GENDER//: text of 4 characters is not F or M"):
+        mlci.build_cohort("meds", events(tmp_path / "odd", [*STAY, (1, None, "GENDER//lady", None)]))
+
+
+def test_no_admission_is_lost_to_the_id_of_another(tmp_path):
+    other = [(2, "2020-01-01", IN, 10), (2, "2020-01-02", CODE, 10), (2, "2020-01-03", OUT, 10)]
+    with pytest.raises(InputError, match="hadm_id: 1 admissions have the id of another"):
+        mlci.build_cohort("meds", events(tmp_path / "same", [*STAY, *other]))
+    mixed = [(1, time, code, 0) for _, time, code, _ in STAY] + [(2, time, code, None) for _, time, code, _ in other]
+    cohort = mlci.build_cohort("meds", events(tmp_path / "mixed", mixed))
+    assert cohort.column("subject_id").tolist() == [1, 2]
+    assert cohort.table["codes"].to_pylist() == [["I509"]] * 2
 
 
 def test_splits_and_predictions(demos, tmp_path, theirs):

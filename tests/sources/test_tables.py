@@ -202,6 +202,24 @@ def test_an_admission_before_the_birth_has_no_age(tmp_path):
     assert any(note.startswith("1 admissions have an age below 0") for note in found.notes)
 
 
+def test_sexes_are_read_however_they_are_written(tmp_path):
+    dx = [["visit", "icd"], [1, "I10"], [2, "I10"], [3, "I10"]]
+    config = {
+        "admissions": {"table": "stays", "admission_id": "id", "subject_id": "id", "sex": "gender"},
+        "diagnoses": {"table": "dx", "admission_id": "visit", "code": "icd", "icd_version": 10},
+        "outcomes": {"died": "died"},
+    }
+    for written, found in ((["female", "M", "Unknown"], ["F", "M", None]), ([2, 1, 0], ["F", "M", None])):
+        stays = [["id", "gender", "died"], *([row, sex, row % 2] for row, sex in enumerate(written, 1))]
+        cohort = mlci.build_cohort("tables", write(tmp_path, stays=stays, dx=dx), config=config)
+        assert cohort.table["sex"].to_pylist() == found
+        assert cohort.describe()["women"][0] == "1 (50.0%)"
+    assert "column gender: 1 was read as male and 2 as female." in cohort.notes
+    for row, odd in ((3, with_cell(stays, 2, 1, "lady")), (4, with_cell(stays, 1, 1, 1))):
+        with pytest.raises(mlci.InputError, match=f"column gender, row {row}: "):
+            mlci.build_cohort("tables", write(tmp_path, stays=odd, dx=dx), config=config)
+
+
 def test_death_day_counts_changes_a_death_on_the_day(tmp_path):
     folder = write(tmp_path, stays=STAYS, dx=DX)
     cohort = mlci.build_cohort("tables", folder, config=LAYOUT, death_day_counts=True)

@@ -24,6 +24,7 @@ FEW = 1000  # up to so many codes are looked up one by one, because Arrow would 
 VERSIONS = (9, 10)
 OTHER = {9: 10, 10: 9}
 JUNK = "[^A-Za-z0-9]+"  # ICD codes consist of ASCII letters and digits
+WIDE = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}  # full-width forms, as East Asian programs write them
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def normalise(text: str) -> str:
     >>> normalise(" i50.9 ")
     'I509'
     """
-    return re.sub(JUNK, "", text).upper()
+    return re.sub(JUNK, "", text.translate(WIDE)).upper()
 
 
 def dotted(code: str, version: int) -> str:
@@ -62,9 +63,12 @@ def normalise_array(codes: "pa.Array") -> "pa.Array":
     >>> normalise_array(pa.array(["i50.9", None])).to_pylist()
     ['I509', None]
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if not pc.all(pc.ascii_is_alnum(codes)).as_py():  # the check is several times faster than replacing
+        if pc.any(pc.match_substring_regex(codes, "[\uff01-\uff5e]")).as_py():
+            codes = pa.array([code and code.translate(WIDE) for code in codes.to_pylist()], codes.type)
         codes = pc.replace_substring_regex(codes, JUNK, "")
     return pc.ascii_upper(codes)
 

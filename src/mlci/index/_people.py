@@ -5,6 +5,7 @@ nor sex. The risks then depend on codes only.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,19 @@ def wanted(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in COLUMNS if config.get("people", {}).get(name))
 
 
-def of_table(table: Any, names: Sequence[str], where: str, rows: Sequence[int]) -> np.ndarray | None:
-    """Return the rows of an Arrow table of admissions; `rows` are the row numbers for error messages."""
-    from mlci.sources._people import ages, sexes
+def of_table(
+    table: Any, names: Sequence[str], where: str, rows: Sequence[int], *, whole: bool = True
+) -> np.ndarray | None:
+    """Return the rows of an Arrow table of admissions; `rows` are the row numbers for error messages.
+
+    `whole` is false for a later part of a file: only its first part shows how the file writes sexes.
+    """
+    from mlci.sources._people import ages, cells, sexes
 
     found = {}
-    for name, parse in (("age", ages), ("sex", sexes)):
+    for name, parse in (("age", ages), ("sex", partial(sexes, whole=whole))):
         if name in names and name in table.column_names:
-            found[name] = parse(table[name], where, name, rows)[0].to_pylist()
+            found[name] = parse(table[name], name, cells(where, name, rows))[0].to_pylist()
     return rows_of(found.get("age"), found.get("sex"), len(table)) if found else None
 
 

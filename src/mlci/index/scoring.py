@@ -80,8 +80,10 @@ def score_file(
     tally, outcomes = Tally(model), outcome_columns(paths[0], model.outcomes) if paths else {}
 
     def read() -> Iterator[tuple[Admissions, "pa.Table", Reading]]:
-        for admissions, carried in stream_admissions(model, source, poa=poa, on_guess=on_guess, **options):
-            people = of_table(carried, model.people, str(source), carried[ROW].to_numpy()) if model.people else None
+        parts = stream_admissions(model, source, poa=poa, on_guess=on_guess, **options)
+        for number, (admissions, carried) in enumerate(parts):
+            rows, first = carried[ROW].to_numpy(), number == 0
+            people = of_table(carried, model.people, str(source), rows, whole=first) if model.people else None
             yield admissions, carried, (model.read_strictly if strict else model.read)(admissions, people)
 
     def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:

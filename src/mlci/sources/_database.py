@@ -6,7 +6,6 @@ The tables have exactly the columns that a source needs, in lower case and with 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import ibis
 import ibis.expr.types as ir
@@ -47,11 +46,11 @@ def open_database(
 ) -> "tuple[Opened, dict[str, str]]":
     """Find the wanted tables in a database; return them with their names for messages."""
     if isinstance(location, str):
-        shown = address(location)
-        if urlsplit(location).scheme in ("postgres", "postgresql"):
+        shown, scheme = address(location), location.partition("://")[0].lower()
+        if scheme in ("postgres", "postgresql"):
             need("postgres", to="read from a PostgreSQL database")
         try:
-            if urlsplit(location).scheme == "duckdb" and "read_only" not in location:
+            if scheme == "duckdb" and "read_only" not in location:
                 location += ("&" if "?" in location else "?") + "read_only=True"
             backend: Any = ibis.connect(location)
         except Exception as error:  # drivers raise errors of many kinds

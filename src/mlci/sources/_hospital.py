@@ -86,10 +86,7 @@ def draft(
 
     negative = total("negative_stay")
     if negative and not negative_stays:
-        raise InputError(
-            f"{where}: column {end}: {negative} admissions end before they begin; "
-            "correct them, or keep them with an unknown length of stay (--negative-stays)."
-        )
+        raise negative_stays_error(f"{where}: column {end}", negative)
     if negative_stays == "short":  # the paper's rule: longer than 7 days, or not
         column = pc.if_else(pc.fill_null(attrition.table["negative_stay"], False), False, attrition.table["long_stay"])
         place = attrition.table.column_names.index("long_stay")
@@ -103,14 +100,14 @@ def draft(
         orphans = tables.count(tables[diagnoses].anti_join(tables[table], key))
     else:
         orphans = recorded - _diagnoses(rows)
-    notes = {f"{{}} rows of {diagnoses} belong to no row of {table} and were dropped.": orphans}
-    notes |= {text: total(name) for name, text in _notes(icd_version, death_day_counts, negative_stays).items()}
+    notes = [f"{orphans:,} rows of {diagnoses} belong to no row of {table} and were dropped."] if orphans else []
+    notes += count_notes(attrition.table, icd_version, death_day_counts, negative_stays)
     kept = attrition.table.drop_columns([*CHECKS, "admitted"])
     return Draft(
         table=kept.append_column("icd_version", pa.repeat(pa.scalar(icd_version, pa.int8()), len(kept))),
         outcomes=outcomes,
         attrition=(*chosen, *attrition.steps[bool(chosen) :]),
-        notes=tuple(text.format(f"{number:,}") for text, number in notes.items() if number),
+        notes=tuple(notes),
         admitted=attrition.table["admitted"],
     )
 
@@ -170,18 +167,32 @@ def _no_codes(rows: pa.Table, where: str, icd_version: int) -> InputError:
     )
 
 
-def _notes(icd_version: int, death_day_counts: bool, negative_stays: NegativeStays) -> dict[str, str]:
-    """Return the note for each column of counts; {} stands for the count."""
+def negative_stays_error(where: str, many: int) -> InputError:
+    """Return the error of stays that end before they begin; `where` names their table, and the column if it has one."""
+    return InputError(
+        f"{where}: {many} admissions end before they begin; correct them, or keep them with an unknown length of stay "
+        "(--negative-stays)."
+    )
+
+
+def count_notes(table: pa.Table, icd_version: int, death_day_counts: bool, negative_stays: NegativeStays) -> list[str]:
+    """Return a note for each column of counts of which the table has some.
+
+    >>> count_notes(pa.table({"other_codes": [2, 1]}), 10, death_day_counts=False, negative_stays=False)
+    ['3 diagnoses of another ICD version than 10 were dropped.']
+    """
     length = (
         "they are no long stays, by the paper's rule" if negative_stays == "short" else "their long_stay is not known"
     )
     counted = "as deaths" if death_day_counts else "as alive, as the paper does (--death-day-counts changes it)"
-    return {
-        "other_codes": f"{{}} diagnoses of another ICD version than {icd_version} were dropped.",
-        "unknown_codes": "{} diagnoses whose ICD version cannot be told were dropped.",
-        "not_codes": "{} diagnoses hold no ICD code (none, a chart entry, another vocabulary alone) and were left out.",
-        "died_on_the_day": "{} admissions have a date of death on the day of admission and no time of death; "
+    texts = {
+        "other_codes": f"diagnoses of another ICD version than {icd_version} were dropped.",
+        "unknown_codes": "diagnoses whose ICD version cannot be told were dropped.",
+        "not_codes": "diagnoses hold no ICD code (none, a chart entry, another vocabulary alone) and were left out.",
+        "died_on_the_day": "admissions have a date of death on the day of admission and no time of death; "
         f"mortality_30d counts them {counted}.",
-        "died_before": "{} admissions begin on a day after the date of death; mortality_30d is false, as in the paper.",
-        "negative_stay": f"{{}} admissions end before they begin; {length}.",
+        "died_before": "admissions begin on a day after the date of death; mortality_30d is false, as in the paper.",
+        "negative_stay": f"admissions end before they begin; {length}.",
     }
+    numbers = {name: pc.sum(table[name]).as_py() for name in texts if name in table.column_names}
+    return [f"{number:,} {texts[name]}" for name, number in numbers.items() if number]

@@ -4,7 +4,7 @@ Values that mean "not known" become null. A value that is not understood raises 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,21 +33,23 @@ BAND = re.compile(r"([\[(])?\s*(\d{1,3})\s*(?:-|–|to|(?(1),|-))\s*(\d{1,3})\s*
 OPEN = re.compile(r"(?:>=?\s*(\d{1,3})|(\d{1,3})\s*\+|(\d{1,3}) (?:and|or) (?:over|older|above))")
 
 
-def sexes(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -> tuple[pa.Array, list[str]]:
-    """Return F, M or null for each row, and notes.
+def sexes(
+    column: pa.ChunkedArray, name: str, cell: Callable[[int], str], *, whole: bool = True
+) -> tuple[pa.Array, list[str]]:
+    """Return F, M or null for each row, and notes; `cell` names the cell of a row in messages.
 
-    >>> found, notes = sexes(pa.chunked_array([["Female", "1", "?"]]), "a.csv", "gender", range(2, 5))
+    A column of 0 and 1 alone is refused, unless it is only a part of a column (`whole` is false).
+
+    >>> found, notes = sexes(pa.chunked_array([["Female", "1", "?"]]), "gender", "a.csv: cell {}".format)
     >>> found.to_pylist(), notes
     (['F', 'M', None], ['column gender: 1 was read as male and 2 as female.'])
     """
     text = _plain(column)
     women, men = pc.is_in(text, pa.array(WOMEN)), pc.is_in(text, pa.array(MEN))
-    _refuse(column, pc.or_(pc.or_(women, men), _unknown(text, NEITHER)), where, name, rows, SEXES)
+    _refuse(column, pc.or_(pc.or_(women, men), _unknown(text, NEITHER)), cell, SEXES)
     zero = pc.index(pc.is_in(text, pa.array(ZERO)), True).as_py()
-    if zero >= 0 and not pc.any(women).as_py() and pc.any(pc.is_in(text, pa.array(ONE))).as_py():
-        raise InputError(
-            f"{where}: column {name}, row {rows[zero]}: from 0 and 1 alone, the sex cannot be told; write F and M."
-        )
+    if whole and zero >= 0 and not pc.any(women).as_py() and pc.any(pc.is_in(text, pa.array(ONE))).as_py():
+        raise InputError(f"{cell(zero)}: from 0 and 1 alone, the sex cannot be told; write F and M.")
     found = pc.if_else(women, "F", pc.if_else(men, "M", pa.scalar(None, pa.string())))
     numbers = pc.any(pc.is_in(text, pa.array([*ONE, *TWO]))).as_py()
     return found, [f"column {name}: 1 was read as male and 2 as female."] if numbers else []
@@ -57,20 +59,25 @@ SEXES = "F or M, female or male, 1 (male) or 2 (female), or empty where not know
 AGES = "a number of years, a band such as [60-70) or 60-69, or empty where not known"
 
 
-def ages(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -> tuple[pa.Array, list[str]]:
-    """Return years for each row, for a band its middle, and notes.
+def ages(column: pa.ChunkedArray, name: str, cell: Callable[[int], str]) -> tuple[pa.Array, list[str]]:
+    """Return years for each row, for a band its middle, and notes; `cell` names the cell of a row in messages.
 
-    >>> found, notes = ages(pa.chunked_array([["71", "[60-70)", "20-29", "90+", ""]]), "a.csv", "age", range(2, 7))
+    >>> found, notes = ages(pa.chunked_array([["71", "[60-70)", "20-29", "90+", ""]]), "age", "a.csv: cell {}".format)
     >>> found.to_pylist()
     [71.0, 65.0, 25.0, 90.0, None]
     """
     text = _plain(column).dictionary_encode()
     values = [_years(value) for value in text.dictionary.to_pylist()]
     fits = pa.array([value is not None for value, _ in values] or [], pa.bool_()).take(text.indices)
-    _refuse(column, pc.or_(fits.fill_null(True), _unknown(_plain(column), UNKNOWN)), where, name, rows, AGES)
+    _refuse(column, pc.or_(fits.fill_null(True), _unknown(_plain(column), UNKNOWN)), cell, AGES)
     found = pa.array([value for value, _ in values], pa.float64()).take(text.indices)
     bands = any(band for _, band in values)
     return found, [f"column {name}: an age band counts as its middle, an open one as its lower end."] if bands else []
+
+
+def cells(where: str, name: str, rows: Sequence[int]) -> Callable[[int], str]:
+    """Return a function that names the cell of a column by its place; `rows` are the row numbers of the file."""
+    return lambda place: f"{where}: column {name}, row {rows[place]}"
 
 
 def _years(text: str) -> tuple[float | None, bool]:
@@ -97,8 +104,7 @@ def _unknown(text: pa.Array, words: tuple[str, ...]) -> pa.Array:
     return pc.or_(pc.is_null(text), pc.is_in(text, pa.array(words)))
 
 
-def _refuse(column: pa.ChunkedArray, fits: pa.Array, where: str, name: str, rows: Sequence[int], allowed: str) -> None:
+def _refuse(column: pa.ChunkedArray, fits: pa.Array, cell: Callable[[int], str], allowed: str) -> None:
     row = pc.index(fits, False).as_py()
     if row >= 0:
-        value = kind_of(column[row].as_py())
-        raise InputError(f"{where}: column {name}, row {rows[row]}: {value} is not {allowed}.")
+        raise InputError(f"{cell(row)}: {kind_of(column[row].as_py())} is not {allowed}.")

@@ -38,7 +38,7 @@ from mlci.codes.versions import guess_version
 from mlci.sources import Attrition, Draft
 from mlci.sources._meaning import Meaning, applied, opened, understand
 from mlci.sources._outcomes import Rule
-from mlci.sources._people import ages, sexes
+from mlci.sources._people import ages, cells, sexes
 from mlci.sources._twins import twins
 
 SHOWN = 5  # rows of a dry run
@@ -123,7 +123,7 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         notes += _below_zero(others[rule.column], rule)
     for role, read_column in (("age", ages), ("sex", sexes)):
         if name := getattr(meaning, role):
-            columns[role], notes_on_column = read_column(others[name], file.where, name, row_of)
+            columns[role], notes_on_column = read_column(others[name], name, cells(file.where, name, row_of))
             notes += notes_on_column
     if meaning.split:
         columns["split"] = others[meaning.split]
@@ -238,7 +238,8 @@ def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -
     ...     preview(table, understand(table, {"icd_version": 10}))["mortality"].to_pylist()
     [True, None]
     """
-    first = next((rows for rows in file.read(file.names, rows=200) if len(rows)), None)
+    wanted = list(dict.fromkeys([*meaning.layout.columns, *meaning.carried]))
+    first = next((rows for rows in file.read(wanted, rows=200) if len(rows)), None)
     if first is None:
         raise InputError(f"{file.where}: has no rows; at least one admission is needed.")
     part = replace(file, rows=lambda names, _, __: iter([first.select(names)]))

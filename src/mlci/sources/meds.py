@@ -11,7 +11,6 @@ belongs to the admission during which it was recorded. Codes keep the order of t
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import ibis
 import ibis.expr.types as ir
@@ -24,7 +23,20 @@ from mlci.base.errors import InputError, reading
 from mlci.codes.icd import check_version
 from mlci.sources import Attrition, Draft
 from mlci.sources._gathered import codes_in_order
-from mlci.sources._rules import DAY, capped, died_within, elapsed, entered_after, known, placed, stayed_longer
+from mlci.sources._hospital import CHECKS, count_notes, negative_stays_error
+from mlci.sources._people import sexes
+from mlci.sources._rules import (
+    DAY,
+    capped,
+    deaths_before,
+    died_within,
+    elapsed,
+    entered_after,
+    known,
+    placed,
+    stayed_longer,
+)
+from mlci.sources._twins import repeated
 
 PREFIXES = {
     "admission": "HOSPITAL_ADMISSION",
@@ -50,6 +62,7 @@ def read(
     icd_version: int = 10,
     prefixes: Mapping[str, str] | None = None,
     death_day_counts: bool = False,
+    negative_stays: bool = False,
 ) -> Draft:
     """Read the hospital admissions of a MEDS folder that have codes of one ICD version.
 
@@ -58,6 +71,8 @@ def read(
         icd_version: 9 or 10.
         prefixes: kind of event → prefix of its codes, for kinds whose prefix differs from the default.
         death_day_counts: whether a death recorded on the date of admission, without a time, is one within 30 days.
+        negative_stays: whether to keep admissions that end before they begin, with an unknown length of stay; else
+            they raise an error.
 
     Returns:
         A draft with the paper's four outcomes.
@@ -75,23 +90,35 @@ def read(
     version = check_version(icd_version)
     named = _prefixes(prefixes or {})
     folder = Path(location)
-    events = _events(folder, named)
-    rows = _admissions(ibis.memtable(events), named, version, death_day_counts=death_day_counts).to_pyarrow()
+    events = ibis.memtable(_events(folder, named))
+    stays = _stays(events, named)
+    coded = _coded(stays, events, named)
+    rows = _admissions(stays, coded, events, named, version, death_day_counts=death_day_counts).to_pyarrow()
     if not len(rows):
         raise InputError(f"{folder}: no event begins with {named['admission']}; --event admission=... names another.")
+    sex, sex_notes = sexes(rows["sex"], named["sex"], lambda _: f"{folder}: events {named['sex']}")
+    rows = rows.set_column(rows.column_names.index("sex"), "sex", sex)
+    if many := repeated(rows["admission_id"]):
+        raise InputError(f"{folder}: column hadm_id: {many} admissions have the id of another; each needs its own.")
     steps = Attrition(rows, f"events that begin with {named['admission']}")
     steps.keep(pc.is_valid(steps.table["discharged"]), f"has a discharge ({named['discharge']})")
+    negative = pc.sum(steps.table["negative_stay"]).as_py()
+    if negative and not negative_stays:
+        raise negative_stays_error(str(folder), negative)
     steps.keep(pc.greater(pc.list_value_length(steps.table["codes"]), 0), f"at least one ICD-{version} diagnosis")
     table = steps.table
-    other = pc.sum(table["other_codes"]).as_py() or 0
-    columns = {name: table[name] for name in table.column_names if name not in ("codes", "other_codes", "discharged")}
+    orphans = _of(events, named, "diagnosis").anti_join(coded, "row").count().to_pyarrow().as_py()
+    notes = [f"{orphans:,} diagnoses belong to no admission and were dropped."] if orphans else []
+    notes += sex_notes + count_notes(table, version, death_day_counts, negative_stays)
+    table = table.drop_columns([name for name in CHECKS if name in table.column_names])
+    columns = {name: table[name] for name in table.column_names if name not in ("codes", "admitted", "discharged")}
     columns["codes"] = codes_in_order(table["codes"], str(folder))
     columns["icd_version"] = pa.repeat(pa.scalar(version, pa.int8()), len(table))
     columns["prediction_time"] = table["discharged"]
     if (split := _split(folder, table["subject_id"])) is not None:
         columns["split"] = split
-    notes = [f"{other:,} diagnoses of another ICD version than {version} were dropped."] if other else []
-    return Draft(pa.table(columns), _words(named, death_day_counts), tuple(steps.steps), tuple(notes))
+    words = _words(named, death_day_counts)
+    return Draft(pa.table(columns), words, tuple(steps.steps), tuple(notes), table["admitted"])
 
 
 def _prefixes(own: Mapping[str, str]) -> dict[str, str]:
@@ -124,36 +151,51 @@ def _events(folder: Path, named: Mapping[str, str]) -> pa.Table:
     return table.append_column("row", pa.array(range(len(table)), pa.int64()))
 
 
-def _admissions(events: ir.Table, named: Mapping[str, str], version: int, *, death_day_counts: bool) -> ir.Table:
+def _of(events: ir.Table, named: Mapping[str, str], kind: str) -> ir.Table:
+    """Return the events of a kind."""
+    return events.filter(_.code.startswith(named[kind]))
+
+
+def _stays(events: ir.Table, named: Mapping[str, str]) -> ir.Table:
+    """Describe one row per hospital admission, with its discharge if there is one."""
+    subject = ibis.window(group_by="subject_id", order_by=["time", "row"])
+    first = (events.hadm_id.max().as_scalar() + 1).fill_null(0)  # numbers that no admission has
+    begun = _of(events, named, "admission").mutate(
+        next_time=_.time.lead().over(subject), number=ibis.row_number() + first
+    )
+    begun = begun.select("subject_id", "next_time", admitted=_.time, admission_id=ibis.coalesce(_.hadm_id, _.number))
+    begun = begun.distinct(on=["subject_id", "admission_id"], keep="first")
+    ended = _of(events, named, "discharge").mutate(dead=_.code.startswith(named["died"]))
+    ended = ended.select("dead", subject_right="subject_id", discharge_id="hadm_id", discharged="time")
+    by_time = (ended.discharged >= begun.admitted) & (begun.next_time.isnull() | (ended.discharged < begun.next_time))
+    belongs = (begun.subject_id == ended.subject_right) & ibis.ifelse(
+        ended.discharge_id.notnull(), ended.discharge_id == begun.admission_id, by_time
+    )
+    stays = begun.left_join(ended, belongs).group_by("admission_id", "subject_id", "admitted")
+    return stays.agg(discharged=_.discharged.min(), dead=_.dead.any())
+
+
+def _admissions(
+    stays: ir.Table,
+    coded: ir.Table,
+    events: ir.Table,
+    named: Mapping[str, str],
+    version: int,
+    *,
+    death_day_counts: bool,
+) -> ir.Table:
     """Describe one row per hospital admission; `codes` is null if no code is of the ICD version."""
 
     def of(kind: str) -> ir.Table:
-        return events.filter(_.code.startswith(named[kind]))
+        return _of(events, named, kind)
 
-    subject = ibis.window(group_by="subject_id", order_by=["time", "row"])
-    begun = of("admission").mutate(next_time=_.time.lead().over(subject), number=ibis.row_number())
-    begun = begun.select("subject_id", "next_time", admitted=_.time, admission_id=ibis.coalesce(_.hadm_id, _.number))
-    begun = begun.distinct(on="admission_id", keep="first")
-    ended = of("discharge").mutate(dead=_.code.startswith(named["died"]))
-    ended = ended.select("dead", subject_right="subject_id", discharge_id="hadm_id", discharged="time")
-
-    def belongs(time: Any, id: Any, other: Any) -> Any:
-        """Return whether an event belongs to the admission, by its number or else by its time."""
-        by_time = (time >= begun.admitted) & (begun.next_time.isnull() | (time < begun.next_time))
-        return (begun.subject_id == other) & ibis.ifelse(id.notnull(), id == begun.admission_id, by_time)
-
-    stays = begun.left_join(ended, belongs(ended.discharged, ended.discharge_id, ended.subject_right))
-    stays = stays.group_by("admission_id", "subject_id", "admitted").agg(
-        discharged=_.discharged.min(), dead=_.dead.any()
-    )
     units = of("icu").select(icu_subject="subject_id", icu_id="hadm_id", entered="time")
     within = (units.entered >= stays.admitted) & (units.entered <= stays.discharged)
     within_stay = (stays.subject_id == units.icu_subject) & ibis.ifelse(
         units.icu_id.notnull(), units.icu_id == stays.admission_id, within
     )
     icu = stays.inner_join(units, within_stay).group_by("admission_id").agg(entered=_.entered.min(), units=_.count())
-    coded = of("diagnosis").mutate(rest=_.code.substr(len(named["diagnosis"])))
-    codes = _listed(stays, coded, version)
+    codes = _listed(coded, version)
     deaths = of("death").group_by("subject_id").agg(death=_.time.min())
     births = of("birth").group_by("subject_id").agg(birth=_.time.min())
     sexes = of("sex").group_by("subject_id").agg(sex=_.code.substr(len(named["sex"])).max())
@@ -167,29 +209,39 @@ def _admissions(events: ir.Table, named: Mapping[str, str], version: int, *, dea
     in_hospital = _.dead | ((_.death >= _.admitted) & (_.death <= _.discharged)).fill_null(False)
     age = (elapsed(_.admitted, _.birth) / (DAY * YEAR)).floor()
     return joined.select(
-        *("admission_id", "subject_id", "codes", "other_codes", "discharged", "sex"),
+        *("admission_id", "subject_id", "codes", "other_codes", "admitted", "discharged", "sex"),
         mortality=known(in_hospital, _.death.isnull() | _.discharged.notnull()),
         mortality_30d=died_within(30, _.death, _.admitted, death_day_counts=death_day_counts),
         long_stay=stayed_longer(7, _.discharged, _.admitted),
         icu_transfer=entered_after(0, _.entered, _.units, _.admitted),
         age=capped(age),
+        negative_stay=elapsed(_.discharged, _.admitted) < 0,
+        **deaths_before(_.death, _.admitted),
     )
 
 
-def _listed(stays: ir.Table, coded: ir.Table, version: int) -> ir.Table:
-    """Return the codes of each stay in the order of their rows, and the number of codes of the other ICD version."""
+def _coded(stays: ir.Table, events: ir.Table, named: Mapping[str, str]) -> ir.Table:
+    """Return the diagnoses with the stays to which they belong."""
+    coded = _of(events, named, "diagnosis").mutate(rest=_.code.substr(len(named["diagnosis"])))
     coded = coded.select(dx_subject="subject_id", dx_id="hadm_id", dx_time="time", row="row", rest="rest")
     coded = coded.mutate(version=_.rest.split("//")[0], icd=_.rest.split("//")[1])
     timed = (coded.dx_time >= stays.admitted) & (coded.dx_time <= stays.discharged)
     theirs = (stays.subject_id == coded.dx_subject) & ibis.ifelse(
         coded.dx_id.notnull(), coded.dx_id == stays.admission_id, timed
     )
-    listed = stays.inner_join(coded, theirs)
+    return stays.inner_join(coded, theirs)
+
+
+def _listed(coded: ir.Table, version: int) -> ir.Table:
+    """Return the codes of each stay in the order of their rows, and the number of codes of the other ICD version."""
     place = ibis.row_number().over(ibis.window(group_by="admission_id", order_by="row"))
-    listed = listed.mutate(position=place).group_by("admission_id")
-    return listed.agg(
-        codes=placed(_.icd, _.position).collect(where=_.version == str(version)),
-        other_codes=(_.version != str(version)).cast("int64").sum(),
+    return (
+        coded.mutate(position=place)
+        .group_by("admission_id")
+        .agg(
+            codes=placed(_.icd, _.position).collect(where=_.version == str(version)),
+            other_codes=(_.version != str(version)).cast("int64").sum(),
+        )
     )
 
 

@@ -48,7 +48,9 @@ from mlci.sources import Attrition, Draft
 from mlci.sources._cohort_file import RESERVED, SPLITS
 from mlci.sources._engine import Tables, open_tables
 from mlci.sources._gathered import codes_in_order
+from mlci.sources._hospital import negative_stays_error
 from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
+from mlci.sources._people import sexes
 from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, same_day, years_between
 from mlci.sources._twins import twins
 
@@ -155,10 +157,12 @@ def read(
     with open_tables(location, _wanted(layout, rules, where), schemas=schema, prefix=prefix) as tables:
         rows = tables.fetch(_admissions(tables, layout, rules, death_day_counts=death_day_counts))
         _check(tables, layout, rules, rows, negative_stays=negative_stays)
+        rows, sex_notes = _with_sexes(tables, layout, rows)
         recorded = tables.count(_coded(tables, layout))
         blank = tables.count(tables[layout.diagnoses.table]) - recorded
     where = f"{tables.where[layout.diagnoses.table]}: column {layout.diagnoses.position}"
-    return _draft(layout, rules, rows, where, recorded=recorded, blank=blank, death_day_counts=death_day_counts)
+    found = _draft(layout, rules, rows, where, recorded=recorded, blank=blank, death_day_counts=death_day_counts)
+    return replace(found, notes=(*found.notes, *sex_notes))
 
 
 def _layout(config: Any) -> tuple[TableLayout, str]:
@@ -342,21 +346,13 @@ def _outcome(name: str, rule: Rule, stay: Any, death_day_counts: bool) -> Any:
 def _check(tables: Tables, layout: TableLayout, rules: Rules, rows: pa.Table, *, negative_stays: bool) -> None:
     columns, dx = layout.admissions, layout.diagnoses
 
-    def rows_of(table: str, column: str, value: str) -> list[int]:
-        """Return the numbers of the first two rows of a file with a value, as an editor shows them."""
-        numbered = tables[table].mutate(row=ibis.row_number())
-        hits = numbered.filter(numbered[column.lower()].fill_null(ibis.literal("")) == value)
-        found = tables.fetch(hits.select("row").order_by("row").limit(2))["row"].to_pylist()
-        return [row + (1 if tables.where[table].lower().endswith(".parquet") else 2) for row in found]
-
     def refuse(table: str, column: str, odd: pa.ChunkedArray, allowed: str) -> None:
         """Refuse the first odd value, if any; name its row if the table is a file."""
         odd = odd.drop_null()
         if not len(odd):
             return
-        value, where = odd[0].as_py(), tables.where[table]
-        row = f", row {min(rows_of(table, column, value))}" if Path(where).is_file() else ""
-        raise InputError(f"{where}: column {column}{row}: {kind_of(value)} is not {allowed}.")
+        value = odd[0].as_py()
+        raise InputError(f"{_cell(tables, table, column, value)}: {kind_of(value)} is not {allowed}.")
 
     for name in ("admission_id", "subject_id"):
         blank = pc.sum(pc.equal(pc.fill_null(pc.utf8_trim_whitespace(rows[name]), ""), "")).as_py()
@@ -369,7 +365,7 @@ def _check(tables: Tables, layout: TableLayout, rules: Rules, rows: pa.Table, *,
         value, where = rows["admission_id"][found.later].as_py(), tables.where[columns.table]
         reason = f"{found.many} rows repeat an earlier one; each admission has one row"
         if Path(where).is_file():
-            first, later, *_ = sorted(rows_of(columns.table, columns.admission_id, value))
+            first, later, *_ = sorted(_rows_of(tables, columns.table, columns.admission_id, value))
             reason = found.words(first, later)
         raise InputError(f"{where}: column {columns.admission_id}, {reason}.")
     if isinstance(dx.icd_version, str):
@@ -392,10 +388,33 @@ def _check(tables: Tables, layout: TableLayout, rules: Rules, rows: pa.Table, *,
         refuse(columns.table, columns.split, odd.fill_null(""), f"a split; allowed are {', '.join(SPLITS)}")
     negative = pc.sum(rows["negative_stay"]).as_py() or 0
     if negative and not negative_stays:
-        raise InputError(
-            f"{tables.where[columns.table]}: column {columns.los_days or columns.discharged}: {negative} admissions "
-            "end before they begin; correct them, or keep them with an unknown length of stay (--negative-stays)."
+        raise negative_stays_error(
+            f"{tables.where[columns.table]}: column {columns.los_days or columns.discharged}", negative
         )
+
+
+def _rows_of(tables: Tables, table: str, column: str, value: str) -> list[int]:
+    """Return the numbers of the first two rows of a file with a value, as an editor shows them."""
+    numbered = tables[table].mutate(row=ibis.row_number())
+    hits = numbered.filter(numbered[column.lower()].fill_null(ibis.literal("")) == value)
+    found = tables.fetch(hits.select("row").order_by("row").limit(2))["row"].to_pylist()
+    return [row + (1 if tables.where[table].lower().endswith(".parquet") else 2) for row in found]
+
+
+def _cell(tables: Tables, table: str, column: str, value: str) -> str:
+    """Name the first cell with a value in messages, with its row if the table is a file."""
+    where = tables.where[table]
+    row = f", row {min(_rows_of(tables, table, column, value))}" if Path(where).is_file() else ""
+    return f"{where}: column {column}{row}"
+
+
+def _with_sexes(tables: Tables, layout: TableLayout, rows: pa.Table) -> tuple[pa.Table, list[str]]:
+    """Return the rows with F and M, however the table writes sexes, and notes."""
+    table, name = layout.admissions.table, layout.admissions.sex
+    if name is None:
+        return rows, []
+    found, notes = sexes(rows["sex"], name, lambda place: _cell(tables, table, name, rows["sex"][place].as_py()))
+    return rows.set_column(rows.column_names.index("sex"), "sex", found), notes
 
 
 def _draft(

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import traceback
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -79,5 +78,5 @@ def _is_foreign(headers: Headers) -> bool:
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin == "null" and site is not None:  # our pages send no referrer, and a form then no origin
         return site not in ("same-origin", "none")
-    elsewhere = origin is not None and urlsplit(origin).netloc != headers.get("host")
+    elsewhere = origin is not None and origin.partition("://")[2] != headers.get("host")
     return elsewhere or (site or "same-origin") not in ("same-origin", "none")
