@@ -140,7 +140,7 @@ class _Strings:
 
 
 class _Sheet:
-    """The cells of a sheet: their number, their rows and columns, how many refer to a text and how many hold an error."""
+    """The cells of a sheet: their number, their rows and columns, how many refer to a text or hold an error."""
 
     def __init__(self) -> None:
         self.cells = self.refers = self.errors = self.row = self.unnamed = self.most_unnamed = 0

@@ -54,7 +54,7 @@ def sexes(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -
 
 
 SEXES = "F or M, female or male, 1 (male) or 2 (female), or empty where not known"
-AGES = "a number of years, a band such as [60-70) or 60-69, or empty where not known"
+AGES = "an age from 0 to 129 years, a band such as [60-70) or 60-69, or empty where not known"
 
 
 def ages(column: pa.ChunkedArray, where: str, name: str, rows: Sequence[int]) -> tuple[pa.Array, list[str]]:
