@@ -1,5 +1,7 @@
 """Workbooks that would take too much memory are refused before they are opened."""
 
+import errno
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -10,7 +12,7 @@ import xlsxwriter
 from mlci.base import workbooks
 from mlci.base.errors import InputError
 from mlci.base.tablefile import open_table
-from mlci.base.workbooks import check_workbook
+from mlci.base.workbooks import check_workbook, new_workbook
 
 SHEET = "xl/worksheets/sheet1.xml"
 
@@ -103,3 +105,19 @@ def test_a_sheet_that_passes_for_a_picture_and_other_kinds_of_sheets_are_refused
     (tmp_path / "a.ods").write_text("x")
     with pytest.raises(InputError, match=r"a\.ods: a spreadsheet is read as \.xlsx; save it as that, or as CSV"):
         content(tmp_path / "a.ods")
+
+
+def test_cells_with_errors_are_counted_and_reported(book):
+    code, number = b'<c r="B2" t="s"><v>4</v></c>', b'<c r="C2"><v>5</v></c>'
+    wrong = rewritten(book, old=code, new=b'<c r="B2" t="e"><v>#N/A</v></c>')
+    with open_table(wrong) as table:
+        assert table.doubt == "1 cell of the workbook holds an error, such as #REF!, and counts as empty."
+        assert [rows["DX1"].to_pylist() for rows in table.read(["DX1"])] == [[None, "E11.9"]]
+    wrong = rewritten(wrong.rename(book), old=number, new=b'<c r="C2" t="e"><v>#REF!</v></c>')
+    with open_table(wrong) as table:
+        assert table.doubt == "2 cells of the workbook hold an error, such as #REF!, and count as empty."
+
+
+def test_a_full_disk_is_a_plain_error():
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), new_workbook("/dev/full", {}) as made:
+        made.add_worksheet()

@@ -105,6 +105,23 @@ cli.main()
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_stopped_inside_duckdb_is_no_fault_of_the_program(number, code):
+    program = f"""
+import os, threading
+import duckdb
+from mlci import cli
+def work(**_):
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), {int(number)})).start()
+    duckdb.sql("select sum(a.range * b.range % 7) from range(1000000) a, range(1000000) b").fetchall()
+cli.cli.main = work
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, capture_output=True)
+    assert done.returncode == code, done.stderr
+    assert b"bug in mlci" not in done.stderr
+
+
 def test_a_command_that_fails_does_not_end_the_program_that_called_it(monkeypatch, tmp_path):
     """Such as a thread in which a server answers."""
     monkeypatch.setattr(sys, "argv", ["mlci", "score", str(tmp_path / "none"), "none.csv", "-o", "s.csv"])

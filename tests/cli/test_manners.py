@@ -70,6 +70,33 @@ def test_a_cohort_is_never_lost_silently(folder, command):
     assert (folder / "c.parquet").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["indices", "c.parquet", "-o", "same.csv", "--audit", "./same.csv"],
+        ["recalibrate", "m.safetensors", "c.parquet", "-o", "same.html", "--page", "same.html"],
+    ],
+    ids=["indices", "recalibrate"],
+)
+def test_two_outputs_need_two_names(folder, words, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(mlci.InputError, match=r"same\..*: two outputs of this command have this name"):
+        run(*words)
+    assert not list(folder.glob("same*"))
+
+
+def test_a_table_of_codes_to_carry_is_not_overwritten(folder):
+    carry = folder / "carry.csv"
+    carry.write_text("code,days\nI50,365\n")
+    before = carry.read_text()
+    options = ["--look-back", "365", "--carry", carry, "-o", carry]
+    with pytest.raises(mlci.InputError, match="is read by this command and would be overwritten"):
+        run("indices", folder / "c.parquet", *options)
+    with pytest.raises(mlci.InputError, match="is read by this command and would be overwritten"):
+        run("cohort", "file", folder / "c.parquet", *options)
+    assert carry.read_text() == before
+
+
 def test_force_overwrites_a_cohort(folder):
     toy_cohort(100).write(folder / "other.parquet")
     run("indices", folder / "c.parquet", "-o", folder / "other.parquet", "-q", "--force")

@@ -22,7 +22,7 @@ from mlci.base.errors import InputError, header_of, looks_like_row, name_of, rea
 from mlci.base.files import atomic, scratch
 from mlci.base.parquet import WRITTEN, open_parquet, plain
 from mlci.base.quotes import blank_lines, check_quotes
-from mlci.base.workbooks import check_workbook
+from mlci.base.workbooks import check_workbook, new_workbook
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -391,7 +391,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
         from python_calamine import CalamineWorkbook
     except ImportError as error:
         raise InputError(f"{where}: reading Excel needs `pip install 'mlci[excel]'`; or save it as CSV.") from error
-    check_workbook(path, where)
+    errors = check_workbook(path, where)
     with reading(where, "a workbook"), CalamineWorkbook.from_path(path) as book:
         sheets = (book.get_sheet_by_index(place) for place in range(len(book.sheet_names)))
         filled = [(sheet.name, found) for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))]
@@ -421,7 +421,8 @@ def _open_excel(path: Path, where: str) -> TableFile:
         yield from (chosen[place : place + rows] for place in range(0, max(len(chosen), 1), rows))
 
     filled = [place for place in _unnamed(names) if any(_as_text(row[place]) for row in body)]
-    doubt = " ".join(filter(None, [doubt, _without_name(filled), _empty_sentence(full, start + 2)]))
+    sentences = [doubt, _of_errors(errors), _without_name(filled), _empty_sentence(full, start + 2)]
+    doubt = " ".join(filter(None, sentences))
     return TableFile(where, tuple(columns), start + 2, read, numbers, doubt, np.flatnonzero(~full))
 
 
@@ -446,6 +447,14 @@ def _left_out(book: Any, read: str, sheets: list[tuple[str, list[list[Any]]]]) -
         return ""
     named = ", ".join(name_of(name) for name in filled[:NAMED]) + (" and others" if len(filled) > NAMED else "")
     return f"only the sheet {name_of(read)} is read; filled too, and left out: {named}."
+
+
+def _of_errors(many: int) -> str:
+    """Return a sentence on cells of a workbook that hold an error."""
+    if not many:
+        return ""
+    subject = "1 cell of the workbook holds" if many == 1 else f"{many:,} cells of the workbook hold"
+    return f"{subject} an error, such as #REF!, and {'counts' if many == 1 else 'count'} as empty."
 
 
 def _as_text(cell: Any) -> str | None:
@@ -541,16 +550,16 @@ class _Sheet:
 
     def __init__(self, path: str, names: Sequence[str]):
         options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
-        self.book = _excel().Workbook(path, options)
-        self.sheet = self.book.add_worksheet()
+        self.making = new_workbook(path, options)
+        self.sheet = self.making.__enter__().add_worksheet()
         self.sheet.write_row(0, 0, names)
         self.row = 0
 
     def __enter__(self) -> "_Sheet":
         return self
 
-    def __exit__(self, kind: Any, *_: object) -> None:
-        self.book.close()
+    def __exit__(self, *failure: Any) -> None:
+        self.making.__exit__(*failure)
 
     def write_table(self, table: "pa.Table") -> None:
         if self.row + len(table) > EXCEL_ROWS:

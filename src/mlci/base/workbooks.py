@@ -1,10 +1,12 @@
-"""Check the size of a workbook before it is opened.
+"""Check the size of a workbook before it is opened, and write workbooks.
 
 A workbook is an archive, so a small file may hold a huge one. Its reader stores cells as a rectangle, so that two cells
 in opposite corners of a sheet take as much memory as a full sheet. A workbook that would take too much memory raises an
 error before it is read. Sizes are counted, because those stated in the file cannot be trusted.
 """
 
+import contextlib
+import io
 import zipfile
 from collections.abc import Iterator
 from functools import reduce
@@ -26,12 +28,15 @@ WRITTEN_IN_XML = (".xml", ".rels", ".vml")
 CELLS = b"sheetData"  # the element that holds cells
 
 
-def check_workbook(path: Path, where: str) -> None:
+def check_workbook(path: Path, where: str) -> int:
     """Refuse a workbook (.xlsx) that is damaged or would take too much memory.
 
     Args:
         path: the file.
         where: its name in messages.
+
+    Returns:
+        How many cells hold an error, such as #REF!; a reader takes them as empty.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -43,7 +48,7 @@ def check_workbook(path: Path, where: str) -> None:
     """
     try:
         with reading(where, "a workbook"), zipfile.ZipFile(path) as archive:
-            _check(archive, where)
+            return _check(archive, where)
     except InputError:
         raise
     except (ValueError, LookupError, RuntimeError):  # an invalid number, an unknown encoding, a password
@@ -52,17 +57,45 @@ def check_workbook(path: Path, where: str) -> None:
         ) from None
 
 
-def _check(archive: zipfile.ZipFile, where: str) -> None:
+@contextlib.contextmanager
+def new_workbook(path: str | Path, options: dict[str, Any]) -> Iterator[Any]:
+    """Write a workbook; it is packed in memory, so that a full disk raises a plain `OSError`.
+
+    Args:
+        path: the file.
+        options: those of `xlsxwriter.Workbook`.
+
+    Yields:
+        The `xlsxwriter.Workbook`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with new_workbook(f"{folder}/scores.xlsx", {}) as book:
+    ...         _ = book.add_worksheet().write(0, 0, "score")
+    ...     check_workbook(Path(folder, "scores.xlsx"), "scores.xlsx")
+    0
+    """
+    import xlsxwriter
+
+    packed = io.BytesIO()
+    with xlsxwriter.Workbook(packed, options) as book:
+        yield book
+    Path(path).write_bytes(packed.getbuffer())
+
+
+def _check(archive: zipfile.ZipFile, where: str) -> int:
     lengths: list[int] = []
-    unpacked = 0
+    unpacked = errors = 0
     for part in sorted(archive.infolist(), key=lambda part: part.filename != STRINGS):
         strings = part.filename == STRINGS
         found = _Strings(lengths) if strings else _Sheet()
         unpacked += _read(archive, part, found, where, most=MOST_UNPACKED - unpacked)
         if isinstance(found, _Sheet):
             found.check(where)
+            errors += found.errors
             if found.refers * max(lengths, default=0) > MOST_UNPACKED:  # too large if every cell has the longest text
                 _read(archive, part, _References(lengths, where), where, most=MOST_UNPACKED)
+    return errors
 
 
 def _read(archive: zipfile.ZipFile, part: zipfile.ZipInfo, found: Any, where: str, *, most: int) -> int:
@@ -107,10 +140,10 @@ class _Strings:
 
 
 class _Sheet:
-    """The cells of a sheet: their number, their rows and columns, and how many refer to a text."""
+    """The cells of a sheet: their number, their rows and columns, how many refer to a text or hold an error."""
 
     def __init__(self) -> None:
-        self.cells = self.refers = self.row = self.unnamed = self.most_unnamed = 0
+        self.cells = self.refers = self.errors = self.row = self.unnamed = self.most_unnamed = 0
         self.rows, self.columns = {"0"}, {""}  # as text, so that each is converted only once
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
@@ -120,6 +153,7 @@ class _Sheet:
         if name == "c":
             self.cells += 1
             self.refers += attributes.get("t") == "s"
+            self.errors += attributes.get("t") == "e"
             if place := attributes.get("r"):
                 self.columns.add(place.rstrip(digits))
                 self.rows.add(place.lstrip(ascii_uppercase))

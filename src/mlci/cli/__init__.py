@@ -82,7 +82,7 @@ def main() -> None:
         signal.signal(number, _stop)
     stopped = False
     try:
-        code = cli.main(standalone_mode=False) or 0
+        code = _run() or 0
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -101,6 +101,16 @@ def main() -> None:
         code = 2 if message else 1
         click.echo(f"mlci: {name_of(message or _internal_error(error))[:MAX_MESSAGE]}", err=True)
     _exit(code, stopped=stopped)
+
+
+def _run() -> Any:
+    """Run a command; DuckDB turns Ctrl-C and `_stop` into an error of its own, so raise these again."""
+    try:
+        return cli.main(standalone_mode=False)
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt | SystemExit):
+            raise error.__cause__ from None
+        raise
 
 
 def _exit(code: str | int | None, *, stopped: bool) -> NoReturn:

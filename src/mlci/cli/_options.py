@@ -1,5 +1,6 @@
 """Options that several commands share, each with one name, one wording and one meaning."""
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -75,6 +76,19 @@ def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: 
     target = check_writable(path, inputs=[name for name in inputs if str(name) != "-" and "://" not in str(name)])
     if not force and target.exists() and _is_cohort(target):
         raise InputError(f"{path}: is a cohort file and would be overwritten; name another output, or use --force.")
+
+
+def check_outputs(paths: Iterable[str | Path | None], *, inputs: Iterable[str | Path], force: bool = False) -> None:
+    """Check the files that a command will write, as `check_output` does; each needs a name of its own."""
+    from mlci.base.errors import InputError
+
+    sources, seen = list(inputs), set()
+    for path in filter(None, paths):
+        check_output(path, inputs=sources, force=force)
+        target = os.path.realpath(path)
+        if str(path) != "-" and target in seen:
+            raise InputError(f"{path}: two outputs of this command have this name; each needs its own.")
+        seen.add(target)
 
 
 def check_folder(path: str | Path, names: Iterable[str], *, inputs: Iterable[str | Path], force: bool = False) -> None:

@@ -150,7 +150,7 @@ def command(
         _dry_run(location, chosen)
         return
     assert output is not None  # as asked above
-    check_output(output, inputs=[location, *filter(None, [chosen.get("config")])], force=force)
+    check_output(output, inputs=[location, *filter(None, map(chosen.get, ("config", "carry")))], force=force)
     if source == "file" and not quiet:
         chosen["tell"] = lambda meaning: _print_guesses(meaning, location, output)
     if not quiet:  # before the imports below, which take a second

@@ -6,7 +6,7 @@ import click
 
 from mlci.cli._counting import counting
 from mlci.cli._memory import spare_memory
-from mlci.cli._options import check_output, columns, counted, display_name, force, quiet
+from mlci.cli._options import check_outputs, columns, counted, display_name, force, quiet
 
 SMALLEST_COUNT = 10  # smaller counts of codes are not reported
 
@@ -151,8 +151,7 @@ def command(
     ADMISSIONS is a cohort file, or a Parquet, CSV or Excel file. Its codes may be in columns DX1, DX2, ..., in one
     column of lists or texts, or one per row. - reads standard input.
     """
-    for path in filter(None, (output, audit)):
-        check_output(path, inputs=[admissions], force=force)
+    check_outputs([output, audit], inputs=[admissions, *filter(None, [carry])], force=force)
     from functools import partial
 
     from mlci.base.errors import InputError

@@ -3,7 +3,7 @@
 import click
 
 from mlci.cli._model import MODEL
-from mlci.cli._options import check_output, force, quiet
+from mlci.cli._options import check_outputs, force, quiet
 
 
 @click.command(short_help="Fit the risks of an index to your hospital; scores stay the same.")
@@ -32,8 +32,7 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
     test split for evaluation. Outcomes that the model does not know, such as death within 30 days, get a risk curve
     over the score. Outcomes with too few events keep their former risk.
     """
-    for path in filter(None, (output, page)):
-        check_output(path, inputs=[model, cohort], force=force)
+    check_outputs([output, page], inputs=[model, cohort], force=force)
     import mlci
     from mlci.base.files import atomic
     from mlci.index._look_back import look_back_warnings

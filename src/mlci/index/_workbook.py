@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mlci.base.errors import InputError
+from mlci.base.extras import need
 from mlci.base.names import label
+from mlci.base.workbooks import new_workbook
 from mlci.index.model import Model
 from mlci.tokens import UNK
 
@@ -38,11 +39,8 @@ def write_workbook(
         about: notes for the reader, one per line.
         typed: ICD version and code of each field that is filled in; by default one example.
     """
-    try:
-        import xlsxwriter
-    except ImportError:
-        raise InputError("a workbook needs the package xlsxwriter: pip install 'mlci[excel]'.") from None
-    with xlsxwriter.Workbook(str(path), {"constant_memory": False}) as book:
+    need("excel", to="write a workbook")
+    with new_workbook(path, {"constant_memory": False}) as book:
         bold, field = book.add_format({"bold": True}), book.add_format({"bg_color": "#FFF2CC", "border": 1})
         percent, number = book.add_format({"num_format": "0.0%"}), book.add_format({"num_format": "0.00"})
         score, sheet, curves, text = (book.add_worksheet(name) for name in ("Score", "Weights", "Curves", "About"))

@@ -192,6 +192,11 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
                 f"outcome {name}: {text!r} needs times, which `mlci cohort tables` reads (docs/own-tables.md)."
             )
         rules[name] = replace(rule, column=named_column(file.names, [rule.column], file.where, f"--outcome {name}"))
+    if unfit and not rules:
+        raise InputError(
+            f"{file.where}: most values of {header_of(unfit)} are neither 0 and 1, nor yes and no, nor (of a length of "
+            "stay) numbers; say which count, as in --outcome 'mortality=expired:DEAD'."
+        )
     if not rules:
         problem = "no column has the name of an outcome"
         if unfit:

@@ -36,6 +36,7 @@ from mlci.codes.admissions import Admissions
 from mlci.codes.streams import ROW, stream_table
 from mlci.codes.versions import guess_version
 from mlci.sources import Attrition, Draft
+from mlci.sources._cohort_file import SPLITS
 from mlci.sources._meaning import Meaning, applied, opened, understand
 from mlci.sources._outcomes import Rule
 from mlci.sources._people import ages, cells, sexes
@@ -126,7 +127,7 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
             columns[role], notes_on_column = read_column(others[name], name, cells(file.where, name, row_of))
             notes += notes_on_column
     if meaning.split:
-        columns["split"] = others[meaning.split]
+        columns["split"] = _splits(others[meaning.split], file.where, meaning.split, row_of)
     columns |= {name: others[name] for name in meaning.keep}
     attrition = Attrition(pa.table(columns), f"admissions of {file.where}")
     has_code = pc.greater(pc.list_value_length(codes), 0)
@@ -223,6 +224,16 @@ def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray
         return column
     whole = pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9]\d{0,17})$")).as_py()
     return column.cast(pa.int64()) if whole else column
+
+
+def _splits(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray) -> pa.ChunkedArray:
+    odd = pc.index(pc.is_in(column, pa.array(SPLITS)), False).as_py()
+    if odd >= 0:
+        raise InputError(
+            f"{where}: column {name}, row {row_of[odd]}: {kind_of(column[odd].as_py())} is not a split; allowed are "
+            f"{', '.join(SPLITS)}."
+        )
+    return column
 
 
 def preview(file: TableFile, meaning: Meaning, *, restore_zeros: bool = False) -> pa.Table:
