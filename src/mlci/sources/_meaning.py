@@ -198,12 +198,9 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
             "stay) numbers; say which count, as in --outcome 'mortality=expired:DEAD'."
         )
     if not rules:
-        problem = "no column has the name of an outcome"
-        if unfit:
-            problem = f"column {unfit[0]} has the name of an outcome, but most of its values do not fit"
         raise InputError(
-            f"{file.where}: {problem}; give one, as in --outcome 'mortality=expired:Y'; the columns are "
-            f"{header_of(file.names)}."
+            f"{file.where}: no column has the name of an outcome; give one, as in --outcome 'mortality=expired:Y'; the "
+            f"columns are {header_of(file.names)}."
         )
     own = {"admission_id": layout.id, "subject_id": found["subject"], "icd_version": layout.version}
     own |= {role: found[role] for role in ("age", "sex", "split")}
