@@ -105,14 +105,17 @@ def in_memory(
         subjects: the patient of each admission.
         source: where the data come from, in words.
         tokens: how codes become tokens.
-        columns: `people`, `weight`, `clusters` and `numbers` of each admission, as in `Split`.
+        columns: `people`, `weight`, `clusters` and `numbers` of each admission, as in `Split`. Admissions of weight 0
+            are left out.
     """
-    rows = {part: np.flatnonzero(split == part) for part in ("train", "valid")}
+    weight = columns.get("weight")
+    counts = np.True_ if weight is None else weight > 0
+    rows = {part: np.flatnonzero((split == part) & counts) for part in ("train", "valid")}
     train = admissions.take(rows["train"])
     vocabulary = Vocabulary.fit(train, **asdict(tokens.settled(len(train))))
     encoded = vocabulary.encode(admissions)
     labels = labels.astype(np.float32)
-    if (weight := columns.get("weight")) is not None:
+    if weight is not None and len(rows["train"]):
         columns["weight"] = weight / weight[rows["train"]].mean()
     whole = Split(encoded, labels, tuple(outcomes), len(vocabulary), np.asarray(subjects), **columns)
     return Splits(
