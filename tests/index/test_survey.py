@@ -116,7 +116,7 @@ def test_invalid_options_are_refused(sample, recipe, options, message):
         MLCI(recipe=recipe).fit(sample[1], **options)
 
 
-def test_admissions_of_weight_0_have_no_part_in_a_fit(sample):
+def test_admissions_of_weight_0_have_no_part_in_a_fit(sample, tmp_path):
     """As if they were not in the cohort: also where only they know an outcome, or are all of the validation split."""
     frame, _ = sample
     frame = frame.assign(
@@ -133,6 +133,10 @@ def test_admissions_of_weight_0_have_no_part_in_a_fit(sample):
     for name, values in whole.model_.state.items():
         np.testing.assert_array_equal(values, part.model_.state[name])
     assert whole.model_.card["admissions"] == part.model_.card["admissions"]
+    assert survey_words(whole.model_.card).endswith("; 534 admissions of weight 0 left out")
+    assert "weight 0" not in survey_words(part.model_.card)
+    whole.save(tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").model_.card["survey"] == whole.model_.card["survey"]
     with pytest.raises(InputError, match="only is never known in the training split"):
         MLCI(config=CONFIG).fit(Cohort.from_frame(frame, outcomes={"only": "only"}, **options), weights="weight")
     empty = {split: frame.assign(weight=frame["weight"] * (frame["split"] != split)) for split in ("train", "valid")}

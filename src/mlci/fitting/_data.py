@@ -82,6 +82,7 @@ class Splits:
     source: str
     train: Split
     valid: Split
+    weightless: int = 0  # admissions of these splits that were left out because their weight is 0
 
 
 def in_memory(
@@ -125,6 +126,7 @@ def in_memory(
         source=source,
         train=whole.take(rows["train"]),
         valid=whole.take(rows["valid"]),
+        weightless=int(np.isin(split, [*rows]).sum()) - sum(map(len, rows.values())),
     )
 
 
