@@ -9,6 +9,7 @@ from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.index._survey import survey_words
 from mlci.index.estimator import MLCI, load
+from mlci.index.vary import resample_training
 
 CONFIG = {"penalty": {"common": 0.05, "own": 0.05, "folds": 2}}
 
@@ -113,3 +114,43 @@ def test_equal_weights_give_the_unweighted_fit():
 def test_invalid_options_are_refused(sample, recipe, options, message):
     with pytest.raises(InputError, match=message):
         MLCI(recipe=recipe).fit(sample[1], **options)
+
+
+def test_admissions_of_weight_0_have_no_part_in_a_fit(sample, tmp_path):
+    """As if they were not in the cohort: also where only they know an outcome, or are all of the validation split."""
+    frame, _ = sample
+    frame = frame.assign(
+        weight=np.where(np.arange(len(frame)) % 3 == 0, 0.0, frame["weight"]), only=frame["died"] * 1.0
+    )
+    frame.loc[frame["weight"] > 0, "only"] = np.nan
+    options = {"keep": ["weight", "hospital"], "split": "split", "icd_version": 10}
+    whole, part = (
+        MLCI(config=CONFIG).fit(
+            Cohort.from_frame(some.reset_index(drop=True), outcomes={"mortality": "died"}, **options), weights="weight"
+        )
+        for some in (frame, frame[frame["weight"] > 0])
+    )
+    for name, values in whole.model_.state.items():
+        np.testing.assert_array_equal(values, part.model_.state[name])
+    assert whole.model_.card["admissions"] == part.model_.card["admissions"]
+    assert survey_words(whole.model_.card).endswith("; 534 admissions of weight 0 left out")
+    assert "weight 0" not in survey_words(part.model_.card)
+    whole.save(tmp_path / "model.safetensors")
+    assert load(tmp_path / "model.safetensors").model_.card["survey"] == whole.model_.card["survey"]
+    with pytest.raises(InputError, match="only is never known in the training split"):
+        MLCI(config=CONFIG).fit(Cohort.from_frame(frame, outcomes={"only": "only"}, **options), weights="weight")
+    empty = {split: frame.assign(weight=frame["weight"] * (frame["split"] != split)) for split in ("train", "valid")}
+    learned = Cohort.from_frame(empty["valid"], outcomes={"mortality": "died"}, **options)
+    assert MLCI(config=CONFIG).fit(learned, weights="weight").model_.card["admissions"]["valid"] == 0
+    with pytest.raises(InputError, match="training split has no admissions"):
+        MLCI(config=CONFIG).fit(
+            Cohort.from_frame(empty["train"], outcomes={"mortality": "died"}, **options), weights="weight"
+        )
+
+
+def test_refits_leave_out_admissions_of_weight_0_too(sample):
+    frame, _ = sample
+    frame = frame.assign(weight=np.where(np.arange(len(frame)) % 3 == 0, 0.0, frame["weight"]))
+    cohort = Cohort.from_frame(frame, icd_version=10, outcomes={"mortality": "died"}, keep=["weight"], split="split")
+    model = MLCI(config=CONFIG).fit(cohort, weights="weight").model_
+    assert len(resample_training(model, cohort, cohort.split("valid"), times=2)) == 6

@@ -25,6 +25,15 @@ def test_missing_numbers_are_left_out_and_intervals_of_spearman_cover():
     assert row.mi >= 0
 
 
+def test_expected_numbers_of_0_and_constant_numbers_have_no_ratio_and_no_variance():
+    x, days = np.arange(20.0), np.arange(20.0) % 3
+    options = {"patients": range(20), "expected": {"a": {"none": np.zeros(20), "same": np.ones(20)}}}
+    none, same = judge_numbers({"a": x}, {"none": days, "same": np.ones(20)}, **options).itertuples()
+    assert np.isnan(none.observed_expected)
+    assert same.observed_expected == 1
+    assert np.isnan(same.r2)
+
+
 def test_a_column_that_is_not_numeric_is_named():
     with pytest.raises(InputError, match=r"has no numeric column sex; it has .*age"):
         numeric_column(build_cohort("synthetic", 100), "sex")

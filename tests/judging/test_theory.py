@@ -411,3 +411,17 @@ def test_a_floor_can_be_chosen_in_either_protocol():
     floored = theory.diagnose(score, outcomes, NAMES, protocol="paper", floor=1e6)
     assert floored.objective < paper.objective
     assert floored.retention == pytest.approx(paper.retention)
+
+
+def test_admissions_of_weight_0_have_no_part_in_a_cutoff():
+    """Also where they alone have an outcome, which is then left out."""
+    rng = np.random.default_rng(0)
+    score, names = rng.normal(size=300), ["died", "stayed"]
+    outcomes = np.column_stack([rng.random(300) < 1 / (1 + np.exp(1 - score)), rng.random(300) < 0.3]).astype(float)
+    mass = np.where(outcomes[:, 1] == 1, 0.0, 1.0)
+    found = theory.cutoff(score, outcomes, names, mass=mass)
+    plain = theory.cutoff(score[mass > 0], outcomes[mass > 0], names)
+    assert (found.score, found.left_out) == (plain.score, plain.left_out)
+    assert found.certificate == pytest.approx(plain.certificate)
+    reached = theory.certify(score, outcomes, names, found.score, mass=mass)
+    assert reached == pytest.approx(plain.certificate)

@@ -2,6 +2,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.special import expit, logit
 from scipy.stats import rankdata
 from sklearn.linear_model import LogisticRegression
 
@@ -16,6 +17,8 @@ from mlci.measures.discrimination import (
     calibration_line,
     rank_distance_correlation,
 )
+from mlci.measures.intervals import Reach
+from mlci.measures.registry import METRICS, Pair
 
 
 @pytest.fixture
@@ -121,6 +124,25 @@ def test_classes_that_share_one_risk_alone_have_no_slope():
     assert np.isfinite(calibration(risk, y).intercept)
     y[0] = 1
     assert np.isfinite(calibration(risk, y).slope)
+
+
+@pytest.mark.parametrize("wrong", [0.1, 0.5, 1.0])
+def test_classes_given_as_risks_have_a_calibration(wrong):
+    """Risks of 0 and 1, some of them wrong, where the likelihood of the first line is flat."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(200) < 0.2).astype(float)
+    risk = np.where(rng.random(200) < wrong, 1 - y, y)
+    found, x = calibration(risk, y), np.where(risk == 1, 1, -1) * np.log(1e9 - 1)
+    assert (y - expit(x + found.intercept)).sum() == pytest.approx(0, abs=1e-6)
+    above, below = (y[risk == kind].mean() for kind in (1, 0))
+    slope = (logit(above) - logit(below)) / (2 * x.max()) if wrong < 1 else np.nan
+    assert found.slope == pytest.approx(slope, abs=1e-9, nan_ok=True)
+    area = METRICS["intercept"].interval(Pair(risk, y, risk), found.intercept, np.empty(0), Reach(30))
+    assert area.low < found.intercept < area.high
+
+
+def test_risks_of_0_have_no_ratio():
+    assert np.isnan(calibration(np.zeros(3), [0, 1, 1]).observed_expected)
 
 
 def test_far_starting_points_converge():

@@ -178,3 +178,13 @@ def test_a_resample_without_both_classes_is_undefined_and_left_out():
 def test_no_resamples_is_an_error():
     with pytest.raises(InputError, match="resamples: 0 is not a positive number"):
         bootstrap([], [1, 2], resamples=0)
+
+
+def test_resamples_without_a_known_outcome_have_no_figure():
+    y = np.full(40, np.nan)
+    y[:2] = 0, 1
+    score, risk = np.arange(40.0), np.full(40, 0.3)
+    [found, calibrated] = bootstrap([ranking(score, y), resample.calibration(risk, y)], np.arange(40), resamples=60)
+    assert np.isnan(found).any()  # without a warning, which the tests take for an error
+    assert np.isfinite(found).any()
+    assert np.isnan(calibrated[:, resample.CALIBRATION.index("brier")]).any()

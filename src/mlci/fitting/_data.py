@@ -82,6 +82,7 @@ class Splits:
     source: str
     train: Split
     valid: Split
+    weightless: int = 0  # admissions of these splits that were left out because their weight is 0
 
 
 def in_memory(
@@ -105,14 +106,17 @@ def in_memory(
         subjects: the patient of each admission.
         source: where the data come from, in words.
         tokens: how codes become tokens.
-        columns: `people`, `weight`, `clusters` and `numbers` of each admission, as in `Split`.
+        columns: `people`, `weight`, `clusters` and `numbers` of each admission, as in `Split`. Admissions of weight 0
+            are left out.
     """
-    rows = {part: np.flatnonzero(split == part) for part in ("train", "valid")}
+    weight = columns.get("weight")
+    counts = np.True_ if weight is None else weight > 0
+    rows = {part: np.flatnonzero((split == part) & counts) for part in ("train", "valid")}
     train = admissions.take(rows["train"])
     vocabulary = Vocabulary.fit(train, **asdict(tokens.settled(len(train))))
     encoded = vocabulary.encode(admissions)
     labels = labels.astype(np.float32)
-    if (weight := columns.get("weight")) is not None:
+    if weight is not None and len(rows["train"]):
         columns["weight"] = weight / weight[rows["train"]].mean()
     whole = Split(encoded, labels, tuple(outcomes), len(vocabulary), np.asarray(subjects), **columns)
     return Splits(
@@ -122,6 +126,7 @@ def in_memory(
         source=source,
         train=whole.take(rows["train"]),
         valid=whole.take(rows["valid"]),
+        weightless=int(np.isin(split, [*rows]).sum()) - sum(map(len, rows.values())),
     )
 
 

@@ -71,11 +71,20 @@ def _fitted(log_odds: np.ndarray, outcome: np.ndarray, present: np.ndarray, mass
     basis = np.column_stack([np.ones_like(x), x - centre, present[known]])
     prior = np.array([PRIOR_EVENTS, PRIOR_EVENTS, *[1 / SPREAD] * len(ROWS)])
     found = np.zeros(basis.shape[1])
+
+    def loss(values: np.ndarray) -> float:
+        odds = x + basis @ values
+        return float(mass @ (np.logaddexp(0, odds) - y * odds) + prior @ values**2 / 2)
+
+    value = loss(found)
     for _ in range(100):
         risk = expit(x + basis @ found)
         gradient = basis.T @ (mass * (risk - y)) + prior * found
         step = np.linalg.solve((basis * (mass * risk * (1 - risk))[:, None]).T @ basis + np.diag(prior), gradient)
-        found -= step / max(1.0, float(np.abs(step).max()))
+        step /= max(1.0, float(np.abs(step).max()))
+        while (trial := loss(found - step)) > value + 1e-9 * abs(value) and np.abs(step).max() >= 1e-10:
+            step /= 2  # the full step would increase the loss
+        found, value = found - step, trial
         if np.abs(step).max() < 1e-10:
             break
     return np.concatenate([[found[0] - found[1] * centre, 1 + found[1]], found[2:]])

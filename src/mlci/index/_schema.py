@@ -193,7 +193,7 @@ CARD = _facts(
         "about": _or_none(ABOUT),
         "makeup": kinds.dict_schema(kinds.literal_schema(["0", "9", "10"]), MAKEUP),
         "tokens_of_one_patient": COUNT,
-        "survey": _or_none(_facts({}, {"weights": NAME, "worth": COUNT, "cluster": NAME})),
+        "survey": _or_none(_facts({}, {"weights": NAME, "worth": COUNT, "weightless": COUNT, "cluster": NAME})),
         "numbers": _named(kinds.literal_schema(["poisson", "gaussian"])),
     },
 )

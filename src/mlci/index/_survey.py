@@ -50,6 +50,7 @@ def survey_entry(splits: Splits, weights: Any, cluster: Any) -> dict[str, Mappin
     weight, facts = splits.train.weight, {}
     if weight is not None:
         facts |= {"weights": weights if isinstance(weights, str) else "given", "worth": round(effective(weight))}
+        facts |= {"weightless": splits.weightless} if splits.weightless else {}
     if splits.train.clusters is not None:
         facts["cluster"] = cluster if isinstance(cluster, str) else "given"
     return {"survey": facts} if facts else {}
@@ -64,6 +65,8 @@ def survey_words(card: Mapping[str, Any]) -> str:
     facts, parts = card.get("survey", {}), []
     if "weights" in facts:
         parts.append(f"weighted by {facts['weights']}, effective sample size {facts['worth']:,}")
+    if "weightless" in facts:
+        parts.append(f"{facts['weightless']:,} admissions of weight 0 left out")
     if "cluster" in facts:
         parts.append(f"clusters by {facts['cluster']}")
     return "; ".join(parts)

@@ -73,8 +73,10 @@ def resample_training(
     if times < 2:
         raise InputError(f"resample_training: times is {times}; a spread needs 2 or more.")
     names = [name for name in model.outcomes if name in cohort.outcomes]
-    splits = _learned_from(model, cohort)
     design, weight = _design(model, judged)
+    if weight is not None:  # a fit leaves out admissions of weight 0
+        cohort = cohort.where(weights_of(cohort, design["weights"]) > 0)
+    splits = _learned_from(model, cohort)
     recipe = model.card["recipe"]
     config = config_from(model.card["config"], recipe=recipe, where="the model")
     settings = FitSettings(recipe=recipe, config=config, outcomes=names, seed=model.card["seed"])

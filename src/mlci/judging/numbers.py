@@ -116,9 +116,10 @@ def _ranks(x: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[s
 def _calibration(expected: np.ndarray, y: np.ndarray, design: Design, level: float) -> dict[str, float]:
     """Return observed / expected with its interval, linearised on the log scale, and the variance explained."""
     weight = np.ones(len(y)) if design.weight is None else design.weight
-    ratio = float(weight @ y / (weight @ expected))
-    rest = mean((y - expected) ** 2, weight) / mean((y - mean(y, weight)) ** 2, weight)
-    moved = weight * (y - ratio * expected) / (weight @ expected)
+    total, variance = float(weight @ expected), mean((y - mean(y, weight)) ** 2, weight)
+    ratio = float(weight @ y) / total if total else np.nan
+    rest = mean((y - expected) ** 2, weight) / variance if variance > 0 else np.nan
+    moved = weight * (y - ratio * expected) / total if total else np.nan
     found = {"observed_expected": ratio, "r2": float(1 - rest)}
     if ratio > 0:
         half = float(stdtrit(design.degrees, (1 + level) / 2)) * np.sqrt(design.variance(moved)) / ratio

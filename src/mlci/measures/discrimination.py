@@ -12,7 +12,11 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.measures._arrays import as_outcomes, as_scores, midranks
 from mlci.measures.alignment import distance_correlation
+from mlci.measures.distributions import root
 from mlci.measures.weighted import mean, quantile
+
+FAR = 100.0  # log-odds; a shift by so much makes every risk 0 or 1
+FLAT = 1e-6  # mean derivative of the log-likelihood from which Newton's method has not reached its maximum
 
 
 def auroc(score: Any, y: Any, *, weight: np.ndarray | None = None) -> float:
@@ -241,7 +245,7 @@ def observed_expected(risk: Any, y: Any, *, weight: np.ndarray | None = None) ->
     if weight is not None and not weight.any():
         return np.nan
     events, expected = (float(column.sum() if weight is None else weight @ column) for column in (labels, risks))
-    return events / max(expected, 1e-300)
+    return events / expected if expected > 0 else np.nan
 
 
 def log_losses(risks: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -370,9 +374,23 @@ def calibration_line(
     x = logit(risks)
     if not len(y) or np.ptp(y) == 0 or (slope is None and _is_separated(x[y == 1], x[y == 0])):
         return np.nan, np.nan if slope is None else slope
-    at = np.array([0.0, 1.0 if slope is None else slope])
-    free = slice(0, 2 if slope is None else 1)
-    design = np.column_stack([np.ones_like(x), x])
+    design, free = np.column_stack([np.ones_like(x), x]), slice(0, 2 if slope is None else 1)
+    at, likelihood = _climb(design, np.array([0.0, 1.0 if slope is None else slope]), free, y, weight)
+    left = mean(design * (y - expit(design @ at))[:, None], weight)[free]
+    if np.abs(left).max() > FLAT:  # risks so extreme and wrong that the likelihood is flat there: start elsewhere
+        level = root(lambda shift: float(mean(y - expit(shift + (slope or 0.0) * x), weight)), -FAR, FAR)
+        at, likelihood = _climb(design, np.array([level, slope or 0.0]), free, y, weight)
+    if likelihood > -1e-6 * (
+        len(y) if weight is None else weight.sum()
+    ):  # risks of 0 and 1 that are right fit any line
+        return np.nan, np.nan
+    return float(at[0]), float(at[1])
+
+
+def _climb(
+    design: np.ndarray, at: np.ndarray, free: slice, y: np.ndarray, weight: np.ndarray | None
+) -> tuple[np.ndarray, float]:
+    """Return the most likely line by Newton's method, and its log-likelihood."""
     likelihood, step = -np.inf, np.zeros(2)
     for _ in range(100):
         gradient, hessian, now = _newton(design, design @ at, y, weight)
@@ -385,11 +403,7 @@ def calibration_line(
         at = at + step
         if np.abs(step).max() < 1e-10 * max(1, np.abs(at).max()):
             break
-    if likelihood > -1e-6 * (
-        len(y) if weight is None else weight.sum()
-    ):  # risks of 0 and 1 that are right fit any line
-        return np.nan, np.nan
-    return float(at[0]), float(at[1])
+    return at, likelihood
 
 
 def _is_separated(cases: np.ndarray, controls: np.ndarray) -> bool:

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from mlci.measures.design import as_design
-from mlci.measures.discrimination import expit
+from mlci.measures.discrimination import FAR, expit
 from mlci.measures.distributions import normal_quantile, root, student_quantile, student_tail
 from mlci.measures.weighted import effective
 
 EDGE = 1e-9  # distance from the area at which the search starts, to avoid the trivial root of a perfect area
-FAR = 100.0  # log-odds; a shift by so much makes every risk 0 or 1
 MANY = 100  # degrees of freedom from which the normal distribution replaces Student's t
 SMOOTHED = 20  # number of events at which DeLong's variance and Hanley and McNeil's formula have equal weight
 

@@ -121,11 +121,12 @@ def ranking(
             if len(sorted_score.values) > 1:
                 mass, drawn = sorted_score.mass(weight), [cases.drawn(weight) for cases in sorted_score.cases]
                 step = max(1, CACHED // len(sorted_score.values))
-                for start in range(0, len(weight), step):
-                    part = slice(start, start + step)
-                    found[part] = _ranking(sorted_score, mass[part], [columns[part] for columns in drawn], figures)
-                if kernel != "energy" and "nhsic" in figures:
-                    found[:, :, figures.index("nhsic")] = _nhsic(sorted_score, weight, kernel, sigma)
+                with np.errstate(divide="ignore", invalid="ignore"):  # of resamples in which no outcome is known
+                    for start in range(0, len(weight), step):
+                        part = slice(start, start + step)
+                        found[part] = _ranking(sorted_score, mass[part], [columns[part] for columns in drawn], figures)
+                    if kernel != "energy" and "nhsic" in figures:
+                        found[:, :, figures.index("nhsic")] = _nhsic(sorted_score, weight, kernel, sigma)
             sides.update(zip(columns, found.transpose(1, 0, 2)))
         return np.hstack([sides[column] for column in range(outcomes.shape[1])])
 
@@ -349,7 +350,7 @@ def calibration(
             if "intercept" in starts:
                 found["intercept"] = starts["intercept"][0] + total["intercept g0"] / total["intercept h00"]
             brier, loss, rate = total["brier"] / n, total["loss"] / n, total["y"] / n
-        found["observed_expected"] = total["y"] / np.maximum(total["risk"], 1e-300)
+            found["observed_expected"] = np.where(total["risk"] > 0, total["y"] / total["risk"], np.nan)
         found["brier"] = brier
         found |= zip(("brier_skill", "deviance", "nagelkerke"), discrimination.skill(brier, loss, rate))
         return np.column_stack([found[name] for name in figures])

@@ -69,6 +69,8 @@ def _shared(
     score, outcomes, names: Sequence[str], weights, mass: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, dict[str, str], np.ndarray | None]:
     """Return the scores where all outcomes are known, their shared direction, the outcomes left out, and the mass."""
+    if mass is not None:  # admissions of weight 0 count as unknown
+        score = np.where(mass > 0, np.asarray(score, dtype=float), np.nan)
     known_score, known, weight, left_out = weighted(score, outcomes, names, weights)
     if mass is not None:
         used = matrix(outcomes)[:, [name in weight for name in names]]
