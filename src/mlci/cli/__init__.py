@@ -23,6 +23,7 @@ import click
 import mlci
 from mlci.base.errors import name_of, sentence
 from mlci.base.outdated import OutdatedWarning
+from mlci.base.signals import on_signal
 from mlci.cli._frameless import without_pandas
 
 # The order of commands in the help; a command not named here comes last.
@@ -78,8 +79,8 @@ def main() -> None:
     """Run a command; report an error as one sentence, without a traceback."""
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
     without_pandas(sys.argv[1:])
-    for number in STOP_SIGNALS:
-        signal.signal(number, _stop)
+    for number in (signal.SIGINT, *STOP_SIGNALS):
+        on_signal(number, _stop)
     stopped = False
     try:
         code = cli.main(standalone_mode=False) or 0
@@ -130,8 +131,10 @@ def _show_warning(
         show(message, category, *place, **more)
 
 
-def _stop(number: int, _: object) -> None:
+def _stop(number: int) -> NoReturn:
     """Exit as after an error, so that temporary files are removed; ignore further signals meanwhile."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     for other in STOP_SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     sys.exit(128 + number)
