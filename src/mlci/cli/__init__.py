@@ -33,6 +33,7 @@ ORDER = (
 )
 RESUMABLE = {"fit", "benchmark", "reproduce", "demo"}
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+LAST = 15.0  # seconds that a stopped command has to clean up; child processes have ten
 MAX_MESSAGE = 2000  # characters: a message may quote a long input
 
 
@@ -132,9 +133,15 @@ def _show_warning(
 
 
 def _stop(number: int) -> NoReturn:
-    """Exit as after an error, so that temporary files are removed; ignore further signals meanwhile."""
-    if number == signal.SIGINT:
+    """Exit as after an error, so that temporary files are removed; ignore further signals meanwhile.
+
+    If other code catches the exception and goes on, the process ends a little later.
+    """
+    if number == signal.SIGINT:  # who is not heard presses Ctrl-C again
         raise KeyboardInterrupt
+    last = threading.Timer(LAST, os._exit, [128 + number])
+    last.daemon = True
+    last.start()
     for other in STOP_SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     sys.exit(128 + number)
