@@ -1,7 +1,10 @@
+import threading
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from conftest import PATIENCE
 from mlci.base.blas import single_thread
 from mlci.measures import alignment
 
@@ -32,3 +35,23 @@ def test_nhsic_shares_only_large_products(monkeypatch, shared, single):
     with threadpool_limits(2, user_api="blas"):
         alignment.nhsic(score, rng.random(9000) < 0.3, sigma=1.0)
     assert [found == {1} for found in seen] == [single]
+
+
+def test_the_limit_lasts_until_the_last_of_several_threads_leaves():
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with single_thread():
+            entered.set()
+            leave.wait(PATIENCE)
+
+    thread = threading.Thread(target=other)
+    with threadpool_limits(2, user_api="blas"):
+        many = threads()
+        thread.start()
+        assert entered.wait(PATIENCE)
+        with single_thread():
+            leave.set()
+            thread.join()
+            assert threads() == {1}
+        assert threads() == many

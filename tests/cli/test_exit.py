@@ -78,6 +78,22 @@ cli.main()
     assert not list(tmp_path.iterdir())
 
 
+def test_a_stop_that_other_code_catches_ends_the_command_a_little_later():
+    program = """
+import os, signal, time
+from mlci import cli
+cli.LAST = 0.1
+def work(**_):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException:
+        time.sleep(600)
+cli.cli.main = work
+cli.main()
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=PATIENCE).returncode == 143
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_stopped_command_does_not_wait_for_its_threads(number, code, tmp_path):
     program = f"""

@@ -769,6 +769,20 @@ def test_a_stopped_server_prints_no_traceback(model_file, tmp_path, number):
     assert not any(tmp_path.iterdir())
 
 
+def test_a_server_that_ignores_hangups_goes_on(model_file, tmp_path):
+    """As with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the server inherits it
+    try:
+        with serving(model_file, TMPDIR=str(tmp_path)) as (process, address):
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.5)  # the server looks for signals ten times a second
+            assert httpx.get(f"{address}/", timeout=PATIENCE).status_code == 200
+            process.kill()
+            process.communicate()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_taken_port_is_one_sentence(mlci_cli, model_file):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = mlci_cli("serve", model_file, "--port", taken.getsockname()[1], code=2)

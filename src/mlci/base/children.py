@@ -21,6 +21,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import NoReturn, Self
 
+from mlci.base.signals import on_signal
+
 STOPPED = 128 + signal.SIGTERM
 BEGIN = "from mlci.base.children import _end_with_parent; _end_with_parent(); "
 
@@ -83,7 +85,7 @@ class Children:
 def _end_with_parent() -> None:
     """End this process when its standard input ends, and remove its temporary files; children call this first."""
 
-    def stop(*_: object) -> NoReturn:
+    def stop(_: int) -> NoReturn:
         sys.exit(STOPPED)
 
     main = threading.main_thread().ident or 0
@@ -95,5 +97,5 @@ def _end_with_parent() -> None:
         last.daemon = True
         last.start()
 
-    signal.signal(signal.SIGTERM, stop)
+    on_signal(signal.SIGTERM, stop)
     threading.Thread(target=watch, daemon=True).start()

@@ -23,6 +23,7 @@ import click
 import mlci
 from mlci.base.errors import name_of, sentence
 from mlci.base.outdated import OutdatedWarning
+from mlci.base.signals import on_signal
 from mlci.cli._frameless import without_pandas
 
 # The order of commands in the help; a command not named here comes last.
@@ -32,6 +33,7 @@ ORDER = (
 )
 RESUMABLE = {"fit", "benchmark", "reproduce", "demo"}
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+LAST = 15.0  # seconds that a stopped command has to clean up; child processes have ten
 MAX_MESSAGE = 2000  # characters: a message may quote a long input
 
 
@@ -78,8 +80,8 @@ def main() -> None:
     """Run a command; report an error as one sentence, without a traceback."""
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
     without_pandas(sys.argv[1:])
-    for number in STOP_SIGNALS:
-        signal.signal(number, _stop)
+    for number in (signal.SIGINT, *STOP_SIGNALS):
+        on_signal(number, _stop)
     stopped = False
     try:
         code = _run() or 0
@@ -140,8 +142,16 @@ def _show_warning(
         show(message, category, *place, **more)
 
 
-def _stop(number: int, _: object) -> None:
-    """Exit as after an error, so that temporary files are removed; ignore further signals meanwhile."""
+def _stop(number: int) -> NoReturn:
+    """Exit as after an error, so that temporary files are removed; ignore further signals meanwhile.
+
+    If other code catches the exception and goes on, the process ends a little later.
+    """
+    if number == signal.SIGINT:  # who is not heard presses Ctrl-C again
+        raise KeyboardInterrupt
+    last = threading.Timer(LAST, os._exit, [128 + number])
+    last.daemon = True
+    last.start()
     for other in STOP_SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     sys.exit(128 + number)

@@ -75,7 +75,9 @@ def _server(config: "uvicorn.Config") -> "uvicorn.Server":
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
             with super().capture_signals():
-                before = signal.signal(signal.SIGHUP, self.handle_exit)
+                before = signal.getsignal(signal.SIGHUP)
+                if before != signal.SIG_IGN:  # as nohup sets it
+                    signal.signal(signal.SIGHUP, self.handle_exit)
                 try:
                     yield
                 finally:
