@@ -190,7 +190,7 @@ def _summary(model) -> str:
         f"{len(model.vocabulary.tokens):,} tokens{kind}{few}, {card['admissions']['train']:,} training admissions"
         f"{_survey_note(card)}, "
         f"{card['record']['summary']}; weights {weights}; "
-        f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, "
+        f"high severity from {cut.score:z.3f} ({cut.share:.1%} of admissions, "
         f"certificate {cut.certificate:.2f}{held_out})."
     ]
     if card["in_sample"]:
