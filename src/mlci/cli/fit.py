@@ -232,7 +232,8 @@ def _bar():
 
     @contextlib.contextmanager
     def shown():
-        description = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        column = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        description = TextColumn("{task.description}", markup=False, table_column=column)
         columns = (
             description,
             BarColumn(20),
