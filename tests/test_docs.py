@@ -104,6 +104,9 @@ def test_docs_site_builds_without_warnings(tmp_path):
     examples = (tmp_path / "site" / "api.html").read_text()
     assert "&gt;&gt;&gt;" in examples  # shown as code, not as a block quotation
     assert "<blockquote>" not in examples
+    for page in (tmp_path / "site").glob("*.html"):
+        linked = re.findall(r'<a href="([\w.-][\w./-]*\.(?:csv|json|html))["#]', page.read_text())
+        assert not [name for name in linked if not (page.parent / name).exists()], page.name
     first = (tmp_path / "site" / "index.html").read_text()
     loaded = re.findall(r'<(?:script|link rel="stylesheet")[^>]*(?:src|href)="([^"]+)"', first)
     assert loaded

@@ -4,6 +4,7 @@ import io
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -207,6 +208,31 @@ def test_a_table_too_wide_comes_row_by_row(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     show("T", ["model", "first", "second"], [["a long name of a model", "0.123456", "0.654321"]])
     assert "│ 0.123456 │ 0.654321 │" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [30, 80])
+def test_names_are_printed_as_they_are(monkeypatch, capsys, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    show(
+        "Deaths by [ward]", ["ward", "n", "deaths", "rate"], [["[/A]", "10", "1", "10%"], [":fire: [red]B", "", "", ""]]
+    )
+    said = capsys.readouterr().out
+    assert all(text in said for text in ("Deaths by [ward]", "[/A]", ":fire: [red]B"))
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_description_of_a_cohort_is_whole_and_its_texts_as_they_are(folder, monkeypatch, capsys, width):
+    from mlci.cli.cohort import _print_description
+    from mlci.sources import Step
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    cohort = mlci.read_cohort(folder / "c.parquet")
+    steps = (Step("[/b] at least 18 years", 0, len(cohort)),)
+    _print_description(replace(cohort, source="a [/b] hospital", attrition=steps))
+    said = capsys.readouterr().out
+    assert "…" not in said
+    assert "[/b]" in said
+    assert max(map(len, said.splitlines())) <= width
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES])

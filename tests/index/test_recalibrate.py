@@ -12,7 +12,7 @@ from mlci.cohort import Cohort
 from mlci.index._few_events import outcome_notes
 from mlci.index.citation import methods
 from mlci.index.model import load_model
-from mlci.index.modelcard import model_card
+from mlci.index.modelcard import LIMITS, model_card
 from mlci.index.provenance import provenance
 from mlci.index.recalibrate import recalibrate
 from mlci.judging.kept import Isotonic, Smooth
@@ -119,7 +119,12 @@ def test_the_card_of_a_recalibrated_model_describes_the_hospital():
     assert f"- **Recalibrated**: on {others}; how good it is was judged there.\n" in card
     assert "in addition to the score; of thirty from a risk curve over the score.\n" in card
     known = {name: rule for name, rule in cohort.outcomes.items() if name != "long stay"}
-    card = model_card(recalibrate(before, replace(cohort, outcomes=known)).model)
+    assert LIMITS[2] not in card
+    kept = recalibrate(before, replace(cohort, outcomes=known)).model
+    assert str(provenance(kept)).endswith(f"then recalibrated on {others}, except long stay")
+    assert f"were then fitted to {others}. The risks of long stay were not." in methods(kept)
+    card = model_card(kept)
+    assert f"- **Recalibrated**: on {others}, except the risks of long stay; how good it is was judged there.\n" in card
     assert "| Long stay | more than 7 days | not said | not said | not said |" in card
 
 

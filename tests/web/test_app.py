@@ -38,10 +38,10 @@ from mlci.judging.kept import Cutoff, Isotonic
 from mlci.web import _api, _pages
 from mlci.web import _uploads as uploads_module
 from mlci.web._answers import answers
-from mlci.web._case import read_case, typed
+from mlci.web._case import _change, read_case, typed
 from mlci.web._clinical import INDICES, clinical
 from mlci.web._drawing import Drawing
-from mlci.web._rendering import percent, place, span
+from mlci.web._rendering import number, percent, place, signed, span
 from mlci.web._turns import AT_ONCE
 from mlci.web._uploads import GRACE_SECONDS, Uploads
 from mlci.web.app import create_app
@@ -305,6 +305,11 @@ def said_on(page: str) -> str:
 def test_a_change_that_two_digits_do_not_show_is_no_way_from_a_score_to_itself():
     rows = read_case(mlci.load("us2010"), "I50.9 N17.9 I10", version=10).rows
     assert not any(re.search(r"from (\S+) to \1$", row.words) for row in rows)
+
+
+def test_what_rounds_to_0_has_no_minus():
+    assert _change(-0.001, 0.02) == "raises the score from 0.00 to 0.02"
+    assert [number(-0.001), number(-0.012, 3), signed(-0.001)] == ["0.00", "−0.012", "+0.00"]
 
 
 def test_the_page_shows_the_whole_answer(web, index):
@@ -603,6 +608,32 @@ def test_a_bad_file_is_reported_by_name_in_one_sentence(web, name, content, word
     page = scored(web, name, content)
     assert words in refused(page, 200)
     assert "/tmp" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "doubted"),
+    [
+        (b"admission_id,codes\n1,428.0 486\n2,518.81\n", "codes read as ICD-10", True),
+        (b"admission_id,codes\n1,A00.0 I10\n", "codes read as ICD-10", False),
+        (b"admission_id,codes\n1,QQQ1 ZZZ\n", "codes read as ICD-10", False),  # of neither version
+        (b"admission_id,codes,icd_version\n1,428.0 486,9\n", "ICD version in column icd_version", False),
+    ],
+)
+def test_a_file_of_the_other_icd_version_is_doubted(web, content, said, doubted):
+    text = said_on(scored(web, "a.csv", content).text)
+    assert said in text
+    doubt = "The codes seem to be ICD-9, but were read as ICD-10: choose ICD-9 and upload again."
+    assert (doubt in text) == doubted
+
+
+def test_a_page_names_no_option_of_the_command_line(web):
+    assert "lacks the column codes; needed are a list of codes, columns such as DX1, DX2, or one row per code; " in (
+        said_on(scored(web, "a.csv", b"who,what\n1,2\n").text)
+    )
+    rows = b"".join(b"%d,38.9 8\n" % row for row in range(9))
+    text = said_on(scored(web, "a.csv", b"admission_id,codes\n" + rows, icd="9").text)
+    assert "lack a leading zero (38.9 for 038.9)" in text
+    assert "--" not in text
 
 
 def test_an_empty_file_is_reported(web):

@@ -75,11 +75,11 @@ def _live_table(jobs: int):
     import contextlib
     import time
 
-    from rich.console import Console
     from rich.live import Live
     from rich.table import Table
 
     from mlci.benchmark.runs import remaining
+    from mlci.cli._tables import plain_console
 
     state: list = []
 
@@ -100,7 +100,7 @@ def _live_table(jobs: int):
 
     @contextlib.contextmanager
     def shown():
-        with Live(get_renderable=picture, console=Console(stderr=True), refresh_per_second=2, transient=True):
+        with Live(get_renderable=picture, console=plain_console(stderr=True), refresh_per_second=2, transient=True):
 
             def on_change(runs) -> None:
                 state[:] = runs

@@ -27,7 +27,7 @@ def missed_codes(models, judged, *, wanted: bool, quiet: bool):
             [
                 f"{row.category} {row.title}"[:WIDTH],
                 f"{row.admissions:,}",
-                f"{row.log_odds:+.2f}",
+                f"{row.log_odds:+z.2f}",
                 f"{row.deviance:.0f} ({row.deviance_low:.0f} to {row.deviance_high:.0f})",
                 f"{row.share:.1%}",
             ]

@@ -1,6 +1,10 @@
 """Tables on a terminal that are never cut off: a table that is too wide is printed row by row."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 NAMES = 22  # least width of the column of names, before other columns move to a block of their own
 
@@ -18,12 +22,18 @@ def p_value(p: float) -> str:
     return "< 0.001" if p < 0.001 else "–" if p != p else f"{p:.3f}"
 
 
+def plain_console(**options: Any) -> "Console":
+    """Return a console that prints texts as they are: a hospital may be called [/A], or :fire:."""
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, emoji=False, **options)
+
+
 def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
     """Print a table, row by row if it is wider than the terminal; the first `left` columns are left-aligned."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    console = plain_console()
     cells = [[str(cell) for cell in row] for row in rows]
     widths = [
         max([*(len(line) for line in head.split("\n")), *(_width(row[i]) for row in cells)])
@@ -52,11 +62,10 @@ def show_grid(table) -> None:
 
     Columns that do not fit are printed in a block below, so that no figure is cut off.
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console, styles = Console(highlight=False), ("", "bold", "underline")
+    console, styles = plain_console(), ("", "bold", "underline")
     heads = [head.replace(" (×", "\n(×") for head in table.heads]
     names, blocks = _blocks(table, heads, console.width)
     for place, block in enumerate(blocks):

@@ -212,34 +212,35 @@ def _dry_run(location: str, chosen: dict) -> None:
 
 
 def _print_attrition(cohort) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    from mlci.cli._tables import plain_console
+
+    console = plain_console()
     table = Table(title="Attrition")
-    table.add_column("rule")
+    table.add_column("rule", overflow="fold")
     table.add_column("removed", justify="right")
     table.add_column("left", justify="right")
     for step in cohort.attrition:
         table.add_row(step.rule, f"{step.removed:,}", f"{step.left:,}")
     console.print(table)
     for note in cohort.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}")
 
 
 def _print_description(cohort) -> None:
     """Print Table 1 and the attrition of a cohort."""
-    from rich.console import Console
     from rich.table import Table
 
+    from mlci.cli._tables import plain_console
     from mlci.cohort import SPLITS
 
     parts = {"all": cohort, **{name: cohort.split(name) for name in SPLITS}}
     table = Table(title=f"{cohort.source}: {len(cohort):,} admissions")
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for name in parts:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for label, cells in cohort.describe().items():
         table.add_row(label, *cells)
-    Console(highlight=False).print(table)
+    plain_console().print(table)
     _print_attrition(cohort)

@@ -118,7 +118,7 @@ def _print_effects(found) -> None:
 
     heads, rows = found.cells()
     show(f"Effect of {found.treatment} = {found.treated} on {found.outcome}", heads, rows, left=3)
-    shown = [[row[0], *(f"{value:+.3f}" for value in row[1:])] for row in found.differences.itertuples(index=False)]
+    shown = [[row[0], *(f"{value:+z.3f}" for value in row[1:])] for row in found.differences.itertuples(index=False)]
     show("Standardised differences, before weighting and after", list(found.differences), shown)
     if found.left_out:
         why = why_left_out("treatment", found.weighted_by)

@@ -155,7 +155,7 @@ def _text(model: "Model", admissions: "Admissions", explanation: "Explanation", 
     read, risk = model.columns(admissions, reading=reading), model.risks(reading)
 
     def row(title: str, score: float | None, parts: Mapping[str, float] | None) -> list[str]:
-        return [title, "" if score is None else f"{score:+.3f}", *(f"{parts[name]:+.2f}" for name in names if parts)]
+        return [title, "" if score is None else f"{score:+z.3f}", *(f"{parts[name]:+z.2f}" for name in names if parts)]
 
     rows = [row("without codes", explanation.base_score, explanation.base_log_odds)]
     for effect in explanation:
@@ -170,7 +170,7 @@ def _text(model: "Model", admissions: "Admissions", explanation: "Explanation", 
     heads = ["", "score", *(f"({place})" for place in range(1, len(names) + 1))]
     legend = ", ".join(f"({place}) {words(name)}" for place, name in enumerate(names, 1))
     severity = "high severity" if read["high_severity"][0] else "below high severity"
-    title = f"Score {explanation.score:.3f}, percentile {read['percentile'][0]:.0f}: {severity}."
+    title = f"Score {explanation.score:z.3f}, percentile {read['percentile'][0]:.0f}: {severity}."
     notes = wrap(f"Log-odds of {legend}.", 80) if names else []
     return as_text(grid("why", title, heads, rows, *notes, _sums(model))).rstrip()
 

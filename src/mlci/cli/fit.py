@@ -197,7 +197,7 @@ def _summary(model) -> str:
         f"{len(model.vocabulary.tokens):,} tokens{kind}{few}, {card['admissions']['train']:,} training admissions"
         f"{_survey_note(card)}, "
         f"{card['record']['summary']}; weights {weights}; "
-        f"high severity from {cut.score:.3f} ({cut.share:.1%} of admissions, "
+        f"high severity from {cut.score:z.3f} ({cut.share:.1%} of admissions, "
         f"certificate {cut.certificate:.2f}{held_out})."
     ]
     if card["in_sample"]:
@@ -239,7 +239,8 @@ def _bar():
 
     @contextlib.contextmanager
     def shown():
-        description = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+        column = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+        description = TextColumn("{task.description}", markup=False, table_column=column)
         columns = (
             description,
             BarColumn(20),

@@ -86,7 +86,7 @@ class Explanation(Sequence[Effect]):
 def _row(code: str, title: str, value: float, bar: float, parts: list[float]) -> str:
     colour = "#D55E00" if bar > 0 else "#0072B2"
     drawn = f'<div style="width:{60 * abs(bar):.0f}px;height:0.8em;background:{colour}"></div>'
-    texts = [escape(code), escape(title), f"{value:+.3f}", drawn, *(f"{part:+.3f}" for part in parts)]
+    texts = [escape(code), escape(title), f"{value:+z.3f}", drawn, *(f"{part:+z.3f}" for part in parts)]
     return f"<tr>{''.join(f'<td>{text}</td>' for text in texts)}</tr>"
 
 

@@ -122,7 +122,8 @@ def facts(model: Model) -> dict[str, str]:
     ]:
         found["Codes that count"] = ", ".join(counted)
     if origin.recalibrated:
-        found["Recalibrated"] = f"on {origin.recalibrated}; how good it is was judged there"
+        without = f", except the risks of {origin.unchanged}" if origin.unchanged else ""
+        found["Recalibrated"] = f"on {origin.recalibrated}{without}; how good it is was judged there"
     if model.numbers:
         names = ", ".join(f"{name} ({kind})" for name, kind in model.numbers.items())
         found["Numeric outcomes"] = f"{names}; `mlci score` writes their expected values, other pages show risks only"
@@ -187,7 +188,8 @@ def limits(model: Model) -> list[str]:
     >>> limits(load("us2010").model_)[2]
     'Risks and percentiles are those of the training admissions until `mlci recalibrate` fits them to others.'
     """
-    found = list(_about(model)["limits"])
+    recalibrated = bool(provenance(model).recalibrated)
+    found = [limit for limit in _about(model)["limits"] if not (recalibrated and limit == LIMITS[2])]
     if provenance(model).synthetic:
         found.append("It was fitted to synthetic admissions: the index is not for real patients.")
     for name, events in (model.card.get("positives") or {}).items():

@@ -6,6 +6,7 @@ model was trained on, and for others only after it was validated there.
 
 from dataclasses import dataclass
 
+from mlci.base.names import words
 from mlci.index.model import Model
 
 SOURCES = {  # name of a source -> whose admissions they are
@@ -25,10 +26,12 @@ class Provenance:
     coding: str
     synthetic: bool
     recalibrated: str = ""  # whose admissions `mlci recalibrate` fitted the risks to
+    unchanged: str = ""  # outcomes of a recalibrated model whose risks are still those of its training
 
     def __str__(self) -> str:
         many = f"{self.admissions:,} admissions, " if self.admissions else ""
-        then = f", then recalibrated on {self.recalibrated}" if self.recalibrated else ""
+        without = f", except {self.unchanged}" if self.unchanged else ""
+        then = f", then recalibrated on {self.recalibrated}{without}" if self.recalibrated else ""
         return f"{self.where} ({many}{self.coding}){then}"
 
 
@@ -42,12 +45,14 @@ def provenance(model: Model) -> Provenance:
     source, counts = str(model.card.get("source") or ""), model.card.get("admissions") or {}
     coded = [f"ICD-{version}" for version in model.icd_versions if version]
     again = model.card.get("recalibrated") or {}
+    unchanged = [words(name) for name in model.outcomes if name not in again.get("positives", model.outcomes)]
     return Provenance(
         where=_where(source),
         admissions=sum(counts.values()) or None,
         coding=" and ".join(coded) or "ICD version not said",
         synthetic=any("synthetic" in name.lower() for name in (source, again.get("source", ""))),
         recalibrated=f"{again['admissions']:,} admissions of {_where(again['source'])}" if again else "",
+        unchanged=" and ".join(unchanged),
     )
 
 
@@ -58,9 +63,10 @@ def refitted(model: Model) -> str:
     >>> refitted(load("us2010").model_)
     ''
     """
-    others = provenance(model).recalibrated
+    origin = provenance(model)
     fitted = "weights, risks, percentiles and cutoff" if "updated" in model.card else "risks, percentiles and cutoff"
-    return f"Its {fitted} were then fitted to {others}." if others else ""
+    without = f" The risks of {origin.unchanged} were not." if origin.unchanged else ""
+    return f"Its {fitted} were then fitted to {origin.recalibrated}.{without}" if origin.recalibrated else ""
 
 
 def _where(source: str) -> str:

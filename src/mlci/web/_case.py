@@ -181,7 +181,7 @@ def _change(before: float | None, after: float | None) -> str:
         return "makes a score possible" if before is None else "leaves too few codes for a score"
     if before == after:
         return "does not change the score"
-    old, new = f"{before:.2f}", f"{after:.2f}"
+    old, new = f"{before:z.2f}", f"{after:z.2f}"
     if abs(after - before) < NEGLIGIBLE or old == new:
-        return f"hardly changes the score (by {after - before:+.4f})".replace("-", "−")
+        return f"hardly changes the score (by {after - before:+z.4f})".replace("-", "−")
     return f"{'raises' if after > before else 'lowers'} the score from {old} to {new}".replace("-", "−")

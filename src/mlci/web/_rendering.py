@@ -10,6 +10,7 @@ from mlci.base.names import cell, label, words
 from mlci.index.estimator import MLCI
 from mlci.index.provenance import provenance
 from mlci.web._drawing import Drawing
+from mlci.web._uploads import without_options
 
 
 def renderer(index: MLCI, name: str):
@@ -25,11 +26,12 @@ def renderer(index: MLCI, name: str):
         "words": words,
         "percent": percent,
         "span": span,
-        "signed": lambda value: f"{value:+.2f}".replace("-", "−"),
-        "number": lambda value, digits=2: f"{value:.{digits}f}".replace("-", "−"),
+        "signed": signed,
+        "number": number,
         "count": lambda value: f"{value:,}",
         "place": place,
         "cell": cell,
+        "without_options": without_options,
     }
     rendered: dict[tuple[object, ...], str] = {}
 
@@ -53,6 +55,24 @@ def renderer(index: MLCI, name: str):
         return environment.get_template(f"{template}.html.j2").render(view)
 
     return render
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Return a number with `digits` decimals.
+
+    >>> number(-0.336), number(-0.001)
+    ('−0.34', '0.00')
+    """
+    return f"{value:z.{digits}f}".replace("-", "−")
+
+
+def signed(value: float) -> str:
+    """Return a change with its sign.
+
+    >>> signed(0.336), signed(-0.336)
+    ('+0.34', '−0.34')
+    """
+    return f"{value:+z.2f}".replace("-", "−")
 
 
 def percent(risk: float) -> str:

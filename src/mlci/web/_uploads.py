@@ -8,6 +8,7 @@ keep them.
 import re
 import secrets
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,7 +22,10 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.base.tablefile import open_table
 from mlci.codes.admissions import Admissions
+from mlci.codes.icd import normalise
+from mlci.codes.layout import Layout
 from mlci.codes.streams import file_layout
+from mlci.codes.versions import guess_version
 from mlci.index.model import Model
 from mlci.index.scoring import score_file
 from mlci.index.tally import Tally
@@ -51,6 +55,7 @@ class Job:
     target: Path
     written: int = 0  # admissions scored so far
     understood: str = ""  # how its columns were read
+    doubt: str = ""  # whether its codes seem to be of the other ICD version
     tally: Tally | None = None
     rows: list[dict] = field(default_factory=list)  # the first, with their codes
     bars: np.ndarray = field(default_factory=lambda: np.zeros(BARS, dtype=np.int64))
@@ -186,7 +191,8 @@ class Uploads:
                 raise InputError(f"the file has more than {MOST_ADMISSIONS:,} admissions; use `mlci score` for it.")
 
         try:
-            job.understood = _understood(job.source, id, codes)
+            layout = _layout(job.source, id, codes)
+            job.understood = _understood(layout, icd_version)
             job.tally = score_file(
                 self.model,
                 job.source,
@@ -199,8 +205,9 @@ class Uploads:
                 on_batch=on_batch,
                 on_scores=job.take,
             )
+            job.doubt = "" if layout.version else _doubt(job.rows, icd_version)
         except InputError as error:
-            job.error = str(error).replace(str(job.source), job.name)
+            job.error = without_options(str(error)).replace(str(job.source), job.name)
         except _Stopped:
             pass
         except Exception as error:  # report it without its text, which may quote the file
@@ -212,12 +219,36 @@ class Uploads:
         self.keep(token)
 
 
-def _understood(path: Path, id: str | None, codes: str | None) -> str:
-    """Return how the columns of a file are read, in words."""
+def without_options(sentence: str) -> str:
+    """Return a sentence without the options of the command line that it names in brackets: a page has none.
+
+    >>> without_options("a.csv: lacks the column codes (--codes names them); found are a, b.")
+    'a.csv: lacks the column codes; found are a, b.'
+    """
+    return re.sub(r" \(--[^()]*\)", "", sentence)
+
+
+def _layout(path: Path, id: str | None, codes: str | None) -> Layout:
     with open_table(path) as table:
-        layout = file_layout(table, id=id, codes=codes)
+        return file_layout(table, id=id, codes=codes)
+
+
+def _doubt(rows: list[dict], version: int) -> str:
+    """Return a sentence if the codes of the first rows, read as of one ICD version, are of the other."""
+    counts = Counter(normalise(code) for row in rows for code in row["codes"])
+    try:
+        guessed, _ = guess_version(counts, "")
+    except InputError:  # they are of neither
+        return ""
+    if guessed == version:
+        return ""
+    return f"The codes seem to be ICD-{guessed}, but were read as ICD-{version}: choose ICD-{guessed} and upload again."
+
+
+def _understood(layout: Layout, icd_version: int) -> str:
+    """Return how the columns of a file are read, in words."""
     count = len(layout.codes)
     columns = f"{count} columns, {layout.codes[0]} to {layout.codes[-1]}" if count > 1 else f"column {layout.codes[0]}"
     row = "one code per row" if layout.form == "long" else "one admission per row"
-    version = f"; ICD version in column {layout.version}" if layout.version else ""
+    version = f"; ICD version in column {layout.version}" if layout.version else f"; codes read as ICD-{icd_version}"
     return f"admission ids in column {layout.id}; codes in {columns} ({row}){version}"

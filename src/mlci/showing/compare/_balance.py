@@ -7,7 +7,7 @@ from mlci.base.names import label, words
 from mlci.judging.balance import MEASURES, UNADJUSTED, Balance
 from mlci.showing import plots
 from mlci.showing._pages import Album, environment
-from mlci.showing._words import listing, number, percent, spread
+from mlci.showing._words import listing, number, percent, signed, spread
 
 ALIKE = 0.1  # standardised difference below which groups are commonly regarded as balanced
 
@@ -31,7 +31,7 @@ def build(found: Balance, *, command: str) -> str:
         "arms": _arms(found),
         "effects": _effects(found.effects),
         "measures": list(MEASURES.values()),
-        "differences": [[row[0], *(f"{value:+.3f}" for value in row[1:])] for row in table.itertuples(index=False)],
+        "differences": [[row[0], *map(signed, row[1:])] for row in table.itertuples(index=False)],
         "models": found.models.to_dict("records"),
         "love": album.pictures["love"][0],
         "alike": ALIKE,
