@@ -279,7 +279,7 @@ def test_flags_of_what_was_present_travel_with_the_codes(tmp_path):
     )
     assert carried.table["codes"].to_pylist()[1] == ["I509", "I1", "I10", "T814XXA"]
     assert carried.table["poa"].to_pylist()[1] == ["U", "Y", "Y", "Y"]  # what arose then is history now
-    with pytest.raises(mlci.InputError, match=r"dx.csv: column present, row 3: text of 1 characters is not Y, N, U, W"):
+    with pytest.raises(mlci.InputError, match=r"dx.csv: column present, row 3: text of 1 character is not Y, N, U, W"):
         mlci.build_cohort("tables", write(tmp_path, dx=with_cell(FLAGGED, 2, 3, "Q")), config=config)
 
 
@@ -391,7 +391,7 @@ def test_the_row_of_a_misfit_is_right_in_a_long_file(tmp_path):
         "outcomes": {"flag": "flag"},
     }
     with pytest.raises(
-        mlci.InputError, match=r"stays.parquet: column flag, row 250001: text of 1 characters is not 0 or 1"
+        mlci.InputError, match=r"stays.parquet: column flag, row 250001: text of 1 character is not 0 or 1"
     ):
         mlci.build_cohort("tables", folder, config=layout)
 

@@ -56,7 +56,7 @@ def sexes(
 
 
 SEXES = "F or M, female or male, 1 (male) or 2 (female), or empty where not known"
-AGES = "a number of years, a band such as [60-70) or 60-69, or empty where not known"
+AGES = "an age from 0 to 129, a band such as [60-70) or 60-69, or empty where not known"
 
 
 def ages(column: pa.ChunkedArray, name: str, cell: Callable[[int], str]) -> tuple[pa.Array, list[str]]:
