@@ -279,6 +279,28 @@ def test_a_table_without_empty_rows_is_not_read_again(tmp_path):
         assert sum(map(len, file.read(["visit"]))) == 1  # not known, but not empty
 
 
+@pytest.mark.parametrize("lead", ["", "\n", "\ufeff", "\ufeff\n\n"])
+def test_blank_lines_above_a_header_change_neither_separator_nor_rows(lead, tmp_path):
+    (tmp_path / "a.csv").write_text(f'{lead}visit;DX1\n\n7;"I50;9"\n8;\n', "utf-8", newline="\r\n")
+    above = lead.count("\n")
+    with open_table(tmp_path / "a.csv") as file:
+        assert [row for table in file.read(["visit", "DX1"]) for row in table.to_pylist()] == [
+            {"visit": "7", "DX1": "I50;9"},
+            {"visit": "8", "DX1": None},
+        ]
+        assert file.row_number(np.arange(2)).tolist() == [above + 3, above + 4]
+        assert file.doubt == f"row {above + 2} is empty and left out."
+    (tmp_path / "a.csv").write_text(f"{lead}visit;DX1\n\n7;I50.9\n8;I10;1\n", "utf-8")
+    with pytest.raises(InputError, match=f"row {above + 4}: 3 cells"), open_table(tmp_path / "a.csv"):
+        pass
+
+
+def test_a_row_of_quoted_blanks_is_empty(tmp_path):
+    (tmp_path / "a.csv").write_text('visit,DX1\n" "," "\n7,I50.9\n"\n",""\n')
+    with open_table(tmp_path / "a.csv") as file:
+        assert [row for table in file.read(["visit"]) for row in table["visit"].to_pylist()] == ["7"]
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
 def test_columns_below_a_merged_header_are_not_left_out_in_silence(name, tmp_path):
     def told(*rows):

@@ -164,6 +164,7 @@ def test_tables(name, tmp_path):
         (["mimic3", ".", "--icd-version", "10"], "no option icd_version"),
         (["mimic4", ".", "--proportions", "0.5,0.5"], "sum to 1"),
         (["mimic4", ".", "--proportions", "a,b,c"], "three numbers"),
+        (["mimic4", ".", "--proportions", "nan,0,1"], "sum to 1"),
         (["mimic4", "postgres://user:secret@127.0.0.1:1/x"], "no connection"),
         (["mimic4", "postgres://user:secret@[::1/x"], "no connection"),
         (["mimic4", "nosuch://x"], "no connection"),

@@ -49,6 +49,7 @@ def test_a_table_states_how_long_each_code_is_carried(tmp_path):
     [
         ("code\nJ\n", "carry.csv: lacks the column days; it has code"),
         ("code,days\nJ,soon\n", "carry.csv: column days, row 2: is not a number of days"),
+        ("code,days\nJ4,1\nI5,2\nj4.,3\n", "carry.csv: column code, row 4: repeats that of an earlier row"),
         ("code,days\nJ,1\n,1\n", "carry.csv: column code, row 3: is empty"),
         ("code,days\n", "carry.csv: has no rows"),
     ],

@@ -40,6 +40,9 @@ def test_columns_are_found(names, said, expected):
 @pytest.mark.parametrize(
     ("names", "said", "words"),
     [
+        ("visit_id DX1", {"codes": "visit_id"}, "column visit_id cannot be two of identifier, codes and ICD"),
+        ("visit_id DX1", {"id": "DX1"}, "column DX1 cannot be two of"),
+        ("visit_id DX1", {"version": "visit_id"}, "column visit_id cannot be two of"),
         ("visit DX1", {"id": "stay"}, r"a.csv: lacks the column stay \(--id\); it has visit, DX1"),
         ("visit DX1", {"codes": "ICD*"}, r"a.csv: no column matches ICD\* \(--codes\); it has visit, DX1"),
         ("visit DX1", {"version": "ver"}, r"lacks the column ver \(--icd-version\)"),

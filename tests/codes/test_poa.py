@@ -102,7 +102,7 @@ def test_columns_of_flags_are_no_columns_of_codes():
     [
         (
             wide().assign(DXPOA2=["N", "Q", None, None]),
-            "column DXPOA2, row 2: text of 1 characters is not Y, N, U, W or 1",
+            "column DXPOA2, row 2: text of 1 character is not Y, N, U, W or 1",
         ),
         (wide().drop(columns=["DXPOA1", "DXPOA2", "DXPOA3"]), "has no flags of what was present on admission"),
         (lists().assign(poa=[["Y"], ["U"], [], ["W", ""]]), "column poa, row 1: has 1 flags for 3 codes"),
@@ -138,7 +138,7 @@ def test_indices_of_what_was_present(tmp_path):
 
 def test_a_message_names_the_row_of_a_flag_in_a_list():
     frame = pd.DataFrame({"visit": [1, 2], "codes": [["I50.9", "E11.9"], ["I50.9"]], "poa": [["Y", "N"], ["Q"]]})
-    with pytest.raises(mlci.InputError, match="column poa, row 2: text of 1 characters"):
+    with pytest.raises(mlci.InputError, match="column poa, row 2: text of 1 character"):
         as_admissions(frame, icd_version=10, poa="only")
 
 

@@ -300,7 +300,7 @@ def test_null_is_the_mask(null):
     [
         ([0.0, np.nan, 1.0], [0, 1, 0], r"score\[1\]: nan is not a finite number"),
         ([0.0, 2.0, np.inf], [0, 1, 0], r"score\[2\]: inf is not a finite number"),
-        ([0.0, "a", 1.0], [0, 1, 0], r"score\[1\]: text of 1 characters is not a finite number"),
+        ([0.0, "a", 1.0], [0, 1, 0], r"score\[1\]: text of 1 character is not a finite number"),
         ([0.0, 2.0, 1.0], [0, 1, 2], r"y\[2\]: a number is not 0, 1 or null"),
         ([0.0, 2.0, 1.0], [[0, 1], [1, 0], [0, 0.5]], r"y\[2, 1\]: a number is not 0, 1 or null"),
         ([0.0, 2.0, 1.0], [0, 1], r"y: has 2 admissions and the score has 3"),

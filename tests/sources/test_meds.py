@@ -137,6 +137,8 @@ def test_a_folder_without_meds_raises_a_clear_error(demos, tmp_path):
         mlci.build_cohort("meds", folder, prefixes={"admission": "STAY"})
     with pytest.raises(mlci.InputError, match="stay is not a kind of event; allowed are admission"):
         mlci.build_cohort("meds", folder, prefixes={"stay": "STAY"})
+    with pytest.raises(mlci.InputError, match="death has no prefix; one is needed, as in --event death=MEDS_DEATH"):
+        mlci.build_cohort("meds", folder, prefixes={"death": ""})
     pq.write_table(pa.table({"subject_id": [1], "code": ["x"]}), tmp_path / "meds" / "data" / "1.parquet")
     (tmp_path / "meds" / "data" / "train" / "0.parquet").unlink()
     with pytest.raises(mlci.InputError, match="lack the column time"):

@@ -187,6 +187,7 @@ def test_raw_tables_hold_the_traps_of_the_real_ones(raw):
     ("location", "options", "message"),
     [
         ("many", {}, "'many' is not a number of admissions"),
+        ("9" * 20, {}, "is not a number of admissions; allowed is a whole number from 1 to 1,000,000,000"),
         (0, {}, "allowed is a whole number from 1"),
         (10, {"seed": -1}, "seed: -1 is negative"),
         (10, {"icd9_share": 1.5}, "icd9_share: 1.5 is not a share"),

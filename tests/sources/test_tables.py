@@ -202,6 +202,18 @@ def test_an_admission_before_the_birth_has_no_age(tmp_path):
     assert any(note.startswith("1 admissions have an age below 0") for note in found.notes)
 
 
+def test_an_age_of_999_is_not_known_and_a_death_before_the_admission_is_reported(tmp_path):
+    stays = with_cell(with_cell(STAYS, 1, STAYS[0].index("years"), 999), 2, STAYS[0].index("death"), "2019-12-31")
+    cohort = mlci.build_cohort("tables", write(tmp_path, stays=stays, dx=DX), config=LAYOUT)
+    assert cohort.table["age"].to_pylist()[:2] == [None, 71]
+    assert cohort.table["late"].to_pylist()[1] is False
+    for note in (
+        "1 admissions have an age below 0 or from 130, ",
+        "1 admissions begin on a day after the date of death",
+    ):
+        assert any(found.startswith(note) for found in cohort.notes)
+
+
 def test_sexes_are_read_however_they_are_written(tmp_path):
     dx = [["visit", "icd"], [1, "I10"], [2, "I10"], [3, "I10"]]
     config = {
@@ -279,7 +291,7 @@ def test_flags_of_what_was_present_travel_with_the_codes(tmp_path):
     )
     assert carried.table["codes"].to_pylist()[1] == ["I509", "I1", "I10", "T814XXA"]
     assert carried.table["poa"].to_pylist()[1] == ["U", "Y", "Y", "Y"]  # what arose then is history now
-    with pytest.raises(mlci.InputError, match=r"dx.csv: column present, row 3: text of 1 characters is not Y, N, U, W"):
+    with pytest.raises(mlci.InputError, match=r"dx.csv: column present, row 3: text of 1 character is not Y, N, U, W"):
         mlci.build_cohort("tables", write(tmp_path, dx=with_cell(FLAGGED, 2, 3, "Q")), config=config)
 
 
@@ -391,7 +403,7 @@ def test_the_row_of_a_misfit_is_right_in_a_long_file(tmp_path):
         "outcomes": {"flag": "flag"},
     }
     with pytest.raises(
-        mlci.InputError, match=r"stays.parquet: column flag, row 250001: text of 1 characters is not 0 or 1"
+        mlci.InputError, match=r"stays.parquet: column flag, row 250001: text of 1 character is not 0 or 1"
     ):
         mlci.build_cohort("tables", folder, config=layout)
 

@@ -126,7 +126,7 @@ def kind_of(value: Any) -> str:
     try:
         float(text)
     except ValueError:
-        return f"text of {len(text)} characters" if text else "empty"
+        return f"text of {len(text)} character{'s' * (len(text) > 1)}" if text else "empty"
     return "a number"
 
 

@@ -7,6 +7,7 @@ some lines may be empty.
 
 import csv
 import io
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -89,7 +90,7 @@ def _begins_empty(data: np.ndarray, starts: np.ndarray, delimiter: str) -> bool:
     if first[[ord(delimiter), ord(" "), ord("\t")]].any():
         return True
     quoted = starts[data[starts] == MARK] if first[MARK] else starts[:0]
-    return bool((data[np.minimum(quoted + 1, len(data) - 1)] == MARK).any())
+    return bool(np.isin(data[np.minimum(quoted + 1, len(data) - 1)], [MARK, ord(" "), ord("\t"), *BREAKS]).any())
 
 
 def blank_lines(stream: Any, delimiter: str) -> tuple[int, np.ndarray]:
@@ -106,9 +107,10 @@ def blank_lines(stream: Any, delimiter: str) -> tuple[int, np.ndarray]:
     (0, array([1]))
     """
     text = io.TextIOWrapper(stream, encoding="latin-1", newline="")
+    lines = chain([next(text, "").removeprefix("\xef\xbb\xbf")], text)  # without a byte-order mark
     limit = csv.field_size_limit(2**31 - 1)
     try:
-        places = [place for place, cells in enumerate(csv.reader(text, delimiter=delimiter)) if not cells]
+        places = [place for place, cells in enumerate(csv.reader(lines, delimiter=delimiter)) if not cells]
     finally:
         csv.field_size_limit(limit)
     header = next(place for place, line in enumerate([*places, -1]) if place != line)

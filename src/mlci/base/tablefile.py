@@ -260,13 +260,20 @@ class _Csv:
             if threads and "Expected" in str(error):  # a row with too few cells: only one thread counts rows
                 for _ in self.tables(columns, repeated, rows, threads=False):
                     pass
-            raise InputError(f"{self.where}: is not a CSV table in UTF-8: {_why(str(error))}.") from None
+            raise InputError(f"{self.where}: is not a CSV table in UTF-8: {_why(str(error), self._row)}.") from None
+
+    def _row(self, number: int) -> int:
+        """Return the number that an editor shows next to a row; Arrow does not count blank lines."""
+        with self.bytes() as stream:
+            above_header, blank = blank_lines(stream, self.delimiter)
+        row_number = TableFile(self.where, (), 2 + above_header, lambda *_: iter(()), empty=blank).row_number
+        return int(row_number(number - 2))
 
 
 def _open_csv(path: Path, where: str) -> TableFile:
     with reading(where, "a CSV table"):
         with _Csv(path, where, ",", 0).bytes() as stream:
-            header = stream.read(1 << 16).split(b"\n")[0]
+            header = stream.read(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").split(b"\n")[0]
         if not _is_utf8(header):
             raise InputError(f"{where}: its header is not UTF-8; save the table as CSV UTF-8, or as .xlsx.")
         file = _Csv(path, where, chr(max(SEPARATORS, key=header.count)), len(header))
@@ -370,12 +377,16 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _why(message: str) -> str:
-    """Return Arrow's reason for refusing a CSV, without the cells that it quotes."""
+def _why(message: str, row_number: Callable[[int], int]) -> str:
+    """Return Arrow's reason for refusing a CSV, without the cells that it quotes.
+
+    `row_number` turns Arrow's number of a row into that of the file.
+    """
     if found := re.search(r"Expected (\d+) columns, got (\d+)", message):
         row = re.search(r"Row #(\d+)", message)
+        place = f"row {row_number(int(row[1]))}: " if row else ""
         title = " (is there a title above the header?)" if found[1] == "1" else ""
-        return f"{f'row {row[1]}: ' if row else ''}{found[2]} cells where the header has {found[1]}{title}"
+        return f"{place}{found[2]} cells where the header has {found[1]}{title}"
     if "Empty CSV file" in message:
         return "it is empty; a header row and rows below it are needed"
     if "straddling" in message:

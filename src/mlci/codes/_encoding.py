@@ -429,10 +429,22 @@ def check_ids(ids: "pa.Array", name: str | None, where: str, row_number: Callabl
 
     if pa.types.is_nested(ids.type):
         raise InputError(f"{where}: column {name}: holds lists or structs; an admission needs one number or text.")
-    if ids.null_count or pc.any(pc.is_null(ids, nan_is_null=True)).as_py():
-        row = row_number(pc.index(pc.is_null(ids, nan_is_null=True), True).as_py())
-        raise InputError(f"{where}: column {name}, row {row}: is empty; each row needs its admission.")
+    empty = pc.index(are_empty(ids), True).as_py()
+    if empty >= 0:
+        raise InputError(f"{where}: column {name}, row {row_number(empty)}: is empty; each row needs its admission.")
     return ids
+
+
+def are_empty(ids: Any) -> Any:
+    """Return which identifiers of an array are null, NaN, or text without any character but blanks."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    empty = pc.is_null(ids, nan_is_null=True)
+    if not _is_text(ids.type):
+        return empty
+    text = ids.cast(pa.string()) if pa.types.is_string_view(ids.type) else ids
+    return pc.or_kleene(empty, pc.or_(pc.utf8_is_space(text), pc.equal(text, "")))
 
 
 def one_chunk(column: "pa.ChunkedArray") -> "pa.Array":

@@ -83,6 +83,10 @@ def read_carry(table: str | Path) -> Carry:
         for place, (code, days) in enumerate(rows):
             row = file.row_number(place)
             prefix = _prefix(code, f"{table}: column code, row {row}")
+            if prefix in found:
+                raise InputError(
+                    f"{table}: column code, row {row}: repeats that of an earlier row; each may occur once."
+                )
             found[prefix] = _number(days, f"{table}: column days, row {row}")
     if not found:
         raise InputError(f"{table}: has no rows; needed are codes and how many days each is carried.")

@@ -140,7 +140,12 @@ def find_layout(
     flags = flag_columns(names, chosen) if poa != ALL else ()
     if not flags and poa not in (ALL, ANY):
         raise no_flags(where)
-    read = {*chosen, id_column, version_column}
+    read = [*filter(None, [id_column, version_column]), *chosen]
+    if twice := next((name for name in read if read.count(name) > 1), None):
+        raise InputError(
+            f"{where}: column {twice} cannot be two of identifier, codes and ICD version; --id, --codes and "
+            "--icd-version name columns of their own."
+        )
     others = () if codes else tuple(name for name in names if name not in read and _looks_like_codes(name))
     return Layout(form, chosen, id_column, version_column, flags, poa == ONLY, others)
 

@@ -72,7 +72,7 @@ def _splits(table: pa.Table, source: str, split_by: str, proportions: Sequence[f
 
 def check_proportions(proportions: Sequence[float]) -> None:
     """Refuse proportions that are not three shares with the sum 1."""
-    if len(proportions) != 3 or min(proportions) < 0 or abs(sum(proportions) - 1) > 1e-9:
+    if len(proportions) != 3 or not (min(proportions) >= 0 and abs(sum(proportions) - 1) <= 1e-9):  # NaN is refused
         raise InputError(
             f"proportions {tuple(proportions)}: allowed are three shares (train, valid, test) that sum to 1."
         )

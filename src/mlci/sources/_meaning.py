@@ -5,7 +5,7 @@ command line or as TOML, with the guesses spelled out.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -15,7 +15,9 @@ from typing import Any
 import ibis
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, header_of
 from mlci.base.tablefile import TableFile, open_table
 from mlci.base.toml import read_toml, toml_line
@@ -170,8 +172,8 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
     ...     {name: rule.column for name, rule in meaning.rules.items()}
     {'mortality': 'died'}
     """
-    given = {name: value for name, value in options.items() if value not in (None, (), {}, [])}
-    given = {**_configured(config), **given}
+    stated = (*_configured(config).items(), *options.items())
+    given = {name: value for name, value in stated if value not in (None, (), {}, [])}
     version, column = version_or_column(given.get("icd_version"))
     layout = file_layout(file, id=given.get("id"), codes=given.get("codes"), version=column, poa=poa.ANY)
     free = [name for name in file.names if name not in layout.columns]
@@ -186,6 +188,8 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
     texts, unfit = (dict(given["outcomes"]), ()) if given.get("outcomes") else _guessed_outcomes(file, free)
     rules = {}
     for name, text in texts.items():
+        if not name.strip():
+            raise InputError(f"outcome {name!r}: a name is needed, as in mortality=expired.")
         rule = parse(str(text), f"outcome {name}")
         if rule.kind not in ("flag", "value", "compare"):
             raise InputError(
@@ -227,27 +231,50 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
     )
 
 
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Admissions(_Section):
+    admission_id: str | None = None
+    subject_id: str | None = None
+    age: str | None = None
+    sex: str | None = None
+    keep: list[str] = []
+    split: str | None = None
+    admitted: str | None = None
+
+
+class _Diagnoses(_Section):
+    codes: str | list[str] | None = None
+    icd_version: int | str | None = None
+
+
+class _File(_Section):
+    admissions: _Admissions = _Admissions()
+    diagnoses: _Diagnoses = _Diagnoses()
+    outcomes: dict[str, str] = {}
+
+
 def _configured(config: Any) -> dict[str, Any]:
     """Return the options that a TOML file holds."""
     if config is None:
         return {}
     where = "config" if isinstance(config, Mapping) else str(config)
-    values = config if isinstance(config, Mapping) else read_toml(config)
-    found: dict[str, Any] = {}
-    for section, content in values.items():
-        allowed = {*KEYS, "outcomes"}
-        if section not in allowed or not isinstance(content, Mapping):
-            raise InputError(f"{where}: {section} is not a known section; allowed are {', '.join(sorted(allowed))}.")
-        if section == "outcomes":
-            found["outcomes"] = dict(content)
-            continue
-        for key, value in content.items():
-            if key not in KEYS[section]:
-                raise InputError(
-                    f"{where}: {section}.{key} is not a known key; allowed are {', '.join(KEYS[section])}."
-                )
-            found[KEYS[section][key]] = value
-    return found
+    try:
+        content = _File.model_validate(dict(config) if isinstance(config, Mapping) else read_toml(config))
+    except ValidationError as error:
+        reason = complaint(error.errors(include_url=False), allowed=_keys, repeat=True)
+        raise InputError(f"{where}: {reason}.") from error
+    found = {
+        name: getattr(getattr(content, section), key) for section, keys in KEYS.items() for key, name in keys.items()
+    }
+    return found | {"outcomes": content.outcomes}
+
+
+def _keys(path: Sequence[str]) -> Iterable[str]:
+    """Return the keys of the file, or of one of its sections."""
+    return KEYS[path[0]] if path else _File.model_fields
 
 
 def _guessed_outcomes(file: TableFile, free: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:

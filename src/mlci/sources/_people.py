@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError, kind_of
 from mlci.sources._outcomes import UNKNOWN
 
+AGE_LIMIT = 130  # years that no patient reaches
 ZERO, ONE, TWO = ("0", "0.0"), ("1", "1.0"), ("2", "2.0")
 WOMEN, MEN = ("f", "female", "w", "woman", *TWO, "8532"), ("m", "male", "man", *ONE, "8507")
 NEITHER = (
@@ -56,7 +57,7 @@ def sexes(
 
 
 SEXES = "F or M, female or male, 1 (male) or 2 (female), or empty where not known"
-AGES = "an age from 0 to 129 years, a band such as [60-70) or 60-69, or empty where not known"
+AGES = f"an age from 0 to {AGE_LIMIT - 1}, a band such as [60-70) or 60-69, or empty where not known"
 
 
 def ages(column: pa.ChunkedArray, name: str, cell: Callable[[int], str]) -> tuple[pa.Array, list[str]]:
@@ -92,7 +93,7 @@ def _years(text: str) -> tuple[float | None, bool]:
         years = float(text)
     except ValueError:
         return None, False
-    return (years, False) if 0 <= years < 130 else (None, False)
+    return (years, False) if 0 <= years < AGE_LIMIT else (None, False)
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:

@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError, kind_of
 from mlci.base.tablefile import TableFile
 from mlci.codes import certainty, poa
+from mlci.codes._encoding import are_empty
 from mlci.codes.admissions import Admissions
 from mlci.codes.streams import ROW, stream_table
 from mlci.codes.versions import guess_version
@@ -217,9 +218,9 @@ def _below_zero(column: pa.ChunkedArray, rule: Rule) -> list[str]:
 
 
 def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray) -> pa.ChunkedArray:
-    blank = pc.index(pc.is_null(column), True).as_py()
-    if blank >= 0:
-        raise InputError(f"{where}: column {name}, row {row_of[blank]}: is empty; each admission needs its patient.")
+    empty = pc.index(are_empty(column), True).as_py()
+    if empty >= 0:
+        raise InputError(f"{where}: column {name}, row {row_of[empty]}: is empty; each admission needs its patient.")
     if not pa.types.is_string(column.type):
         return column
     whole = pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9]\d{0,17})$")).as_py()

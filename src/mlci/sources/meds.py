@@ -122,9 +122,11 @@ def read(
 
 
 def _prefixes(own: Mapping[str, str]) -> dict[str, str]:
-    for name in own:
+    for name, prefix in own.items():
         if name not in PREFIXES:
             raise InputError(f"prefixes: {name} is not a kind of event; allowed are {', '.join(PREFIXES)}.")
+        if not prefix:
+            raise InputError(f"prefixes: {name} has no prefix; one is needed, as in --event {name}={PREFIXES[name]}.")
     return {**PREFIXES, **own}
 
 

@@ -34,7 +34,7 @@ DAY = 86_400
 LONG_STAY, MONTH = 7 * DAY, 30 * DAY
 MOST_CODES = 39  # the most that MIMIC-IV holds for an admission
 AGES = (40, 65)  # ages at which the reasons for admission change
-MOST_HOSPITALS = 1000
+MOST_HOSPITALS, MOST_ADMISSIONS = 1000, 1_000_000_000
 CHRONIC, ACUTE = 0.6, 0.8  # weights of the two burdens in severity
 OUTCOMES = {
     "mortality": "died in hospital",
@@ -366,8 +366,10 @@ def read(
         many = int(location)
     except ValueError:
         many = 0
-    if many < 1:
-        raise InputError(f"{location!r} is not a number of admissions; allowed is a whole number from 1.")
+    if not 0 < many <= MOST_ADMISSIONS:
+        raise InputError(
+            f"{location!r} is not a number of admissions; allowed is a whole number from 1 to {MOST_ADMISSIONS:,}."
+        )
     if seed < 0:
         raise InputError(f"seed: {seed} is negative; allowed is a whole number from 0.")
     if not 0 <= icd9_share <= 1:

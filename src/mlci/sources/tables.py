@@ -50,8 +50,8 @@ from mlci.sources._engine import Tables, open_tables
 from mlci.sources._gathered import codes_in_order
 from mlci.sources._hospital import negative_stays_error
 from mlci.sources._outcomes import FORMS, UNKNOWN, Rule, parse
-from mlci.sources._people import sexes
-from mlci.sources._rules import DAY, died_within, elapsed, entered_after, known, placed, same_day, years_between
+from mlci.sources._people import AGE_LIMIT, sexes
+from mlci.sources._rules import DAY, deaths_before, died_within, elapsed, entered_after, known, placed, years_between
 from mlci.sources._twins import twins
 
 LOS = "los_days"  # in a rule: the length of stay, from its column or from admission to discharge
@@ -306,14 +306,14 @@ def _admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_cou
         *("admission_id", "subject_id", "sex", "split", "odd_version", "odd_flag", "admitted"),
         *(f"kept_{name}" for name in columns.keep),
         *(f"flag_{name}" for name, rule in rules.items() if _of_column(rule)),
-        age=ibis.ifelse(age >= 0, age, ibis.null("float64")),
-        unborn=age < 0,
+        age=ibis.ifelse((age >= 0) & (age < AGE_LIMIT), age, ibis.null("float64")),
+        odd_age=(age < 0) | (age >= AGE_LIMIT),
         icd_version=ibis.ifelse(newer, 10, 9),
         codes=ibis.ifelse(newer, _.codes_10, _.codes_9),
         other_codes=ibis.ifelse(newer, _.number_9, _.number_10),
         all_codes=_.number_9 + _.number_10,
         negative_stay=stay < 0,
-        died_on_the_day=same_day(_.died, _.admitted) & (elapsed(_.died, _.admitted) < 0),
+        **deaths_before(_.died, _.admitted),
         **{name: _outcome(name, rule, stay, death_day_counts) for name, rule in rules.items()},
     )
 
@@ -438,11 +438,15 @@ def _draft(
         notes[f"{{}} patients died on the day of admission, before its time of day; they count {counted}."] = count(
             "died_on_the_day"
         )
+        notes["{} admissions begin on a day after the date of death; they do not count as deaths."] = count(
+            "died_before"
+        )
     if any(map(_is_stay, rules.values())):
         notes["{} admissions end before they begin; the length of stay is not known."] = count("negative_stay")
-    notes["{} admissions have an age below 0, or begin before the birth of their patient; their age is not known."] = (
-        count("unborn")
-    )
+    notes[
+        f"{{}} admissions have an age below 0 or from {AGE_LIMIT}, or begin before the birth of their patient; their age is "
+        "not known."
+    ] = count("odd_age")
     named = [name for name in ("age", "sex", "split") if getattr(layout.admissions, name)]
     named += ["age"] if layout.admissions.born and not layout.admissions.age else []
     codes = codes_in_order(table["codes"], where)
