@@ -86,7 +86,7 @@ def test_two_outputs_need_two_names(folder, words, monkeypatch):
 
 
 def test_a_table_of_codes_to_carry_is_not_overwritten(folder):
-    carry = folder / "carry.csv"
+    carry = folder / "carry.parquet"  # whatever it holds
     carry.write_text("code,days\nI50,365\n")
     before = carry.read_text()
     options = ["--look-back", "365", "--carry", carry, "-o", carry]
