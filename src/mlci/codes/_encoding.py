@@ -26,7 +26,7 @@ SEPARATORS = r"[\s,;|]+"
 CODE_LIKE = rf"(?:[A-Za-z][0-9]|[0-9]{{2}})[0-9A-Za-z.]{{1,7}}[^0-9A-Za-z\s,;|]*(?:{JOINT}[A-Za-z])?"
 SEVERAL = rf"(?:^|[\s,;|]){CODE_LIKE}[\s,;|](?:.*[\s,;|])?{CODE_LIKE}(?:[\s,;|]|$)"  # several codes in one cell
 # Other signs that part two codes: a slash, + or & between them, and blanks and commas that are not ASCII.
-WHOLE = r"(?:[A-Za-z][0-9][0-9A-Za-z](?:\.?[0-9A-Za-z]{1,4})?|[0-9]{3}\.[0-9]{1,2})"
+WHOLE = r"(?:[Ee][0-9]{3}\.[0-9]|[A-Za-z][0-9][0-9A-Za-z](?:\.?[0-9A-Za-z]{1,4})?|[0-9]{3}\.[0-9]{1,2})"
 GLUED = rf"\b({WHOLE}[^0-9A-Za-z\s,;|/+&]*)\s*[/+&]\s*({WHOLE})\b"
 FOREIGN = r"[\p{Z}\x{200b}\x{feff}\x{3001}\x{ff0c}\x{ff1b}]"
 # A code followed by its title in one cell: "I50.9 Heart failure, unspecified".
