@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WHERE = "the frame"
-COUNTS = ("admissions", "codes", "unknown", "few", "empty", "stripped", "unsure", "unversioned")  # add up
+COUNTS = ("admissions", "codes", "unknown", "few", "empty", "overlong", "stripped", "unsure", "unversioned")  # add up
 FOREIGN = {"icd_9": 9, "icd_10": 10}
 SPARK = {"i": "integer", "f": "double", "b": "boolean"}  # types by NumPy's kinds
 

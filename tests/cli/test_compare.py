@@ -57,6 +57,16 @@ def test_a_table_and_several_scores(files, mlci_cli):
     assert table["n"].sum() < 2 * 4060
 
 
+def test_admissions_without_scores_are_reported(files, mlci_cli):
+    whole = mlci_cli(*WORDS).stdout
+    assert "have all scores" not in whole
+    scores = pd.read_csv(files / "scores.csv")
+    scores[: len(scores) // 2].to_csv(files / "scores.csv", index=False)
+    said = f"{len(scores) // 2:,} of the cohort's {len(scores):,} admissions (split: all) have all scores.\n"
+    assert said in mlci_cli(*WORDS).stdout
+    assert said in mlci_cli("curves", "scores.csv", "cohort.parquet", "-o", "curves", "--split", "all").stdout
+
+
 def test_admissions_without_weight_are_reported(files, mlci_cli):
     cohort = mlci.read_cohort(files / "cohort.parquet")
     table = cohort.table.append_column("half", [np.arange(len(cohort)) % 2.0])

@@ -86,8 +86,26 @@ def test_two_outputs_need_two_names(folder, words, monkeypatch):
     assert not list(folder.glob("same*"))
 
 
+@pytest.mark.parametrize(
+    ("words", "ending"),
+    [
+        (["report", "m.safetensors", "c.parquet", "-o", "out.pdf"], ".html"),
+        (["evaluate", "c.parquet", "c.parquet", "-o", "out.xlsx"], ".csv"),
+        (["poa", "c.parquet", "-o", "out.xlsx"], ".csv"),
+        (["indices", "c.parquet", "-o", "out.csv", "--audit", "out.xlsx"], ".csv"),
+        (["recalibrate", "m.safetensors", "c.parquet", "-o", "out.safetensors", "--page", "out.pdf"], ".html"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_output_has_the_ending_of_its_kind(folder, words, ending, monkeypatch):
+    monkeypatch.chdir(folder)
+    with pytest.raises(mlci.InputError, match=rf"out\.(pdf|xlsx): the name must end in \{ending}\."):
+        run(*words)
+    assert not list(folder.glob("out*"))
+
+
 def test_a_table_of_codes_to_carry_is_not_overwritten(folder):
-    carry = folder / "carry.csv"
+    carry = folder / "carry.parquet"  # whatever it holds
     carry.write_text("code,days\nI50,365\n")
     before = carry.read_text()
     options = ["--look-back", "365", "--carry", carry, "-o", carry]

@@ -134,6 +134,27 @@ def test_icd_version_words_of_other_systems():
 CELLS = {"I50.9; N17.9": ["I509", "N179"], "E11.9": ["E119"], "I21.4|J18.9,\nA41.9;": ["I214", "J189", "A419"]}
 CELLS |= {None: [], "250 00": ["25000"], "I10 hypertension": ["I10"], "A18.0+ M01.1*": ["A180", "M011"]}
 
+PARTED = {
+    "I50.9/N17.9/E11.9": ["I509", "N179", "E119"],
+    "G30.0+F00.0*": ["G300", "F000"],
+    "I10 & 428.0": ["I10", "4280"],
+}
+PARTED |= {"I50.9\xa0N17.9\u3000E11.9": ["I509", "N179", "E119"], "I50.9，J18.9、I10": ["I509", "J189", "I10"]}
+PARTED |= {
+    "428.0/250.00": ["4280", "25000"],
+    "2020/01/02": ["20200102"],
+    "01/02/2020": ["01022020"],
+    "\ufeffI10": ["I10"],
+}
+CELLS |= PARTED
+
+
+@pytest.mark.parametrize(("cell", "codes"), PARTED.items())
+def test_other_signs_between_codes_part_them_in_a_text(cell, codes):
+    texts = pa.table({"codes": ["I21.4", cell, f"A41.9; {cell}"]})
+    found = codes_of(as_admissions(texts, icd_version=10))
+    assert found == [("I214",), tuple(codes), ("A419", *codes)]
+
 
 @given(st.lists(st.tuples(*[st.sampled_from([*CELLS])] * 2), min_size=1))
 def test_a_cell_may_hold_several_codes_in_every_layout(rows):

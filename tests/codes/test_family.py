@@ -323,7 +323,7 @@ def test_all_in_one_pass_is_what_each_gives_alone():
 
 
 def test_an_index_without_a_list_for_the_version_is_reported():
-    said = r"^deyo has no list for ICD-10: admissions with such codes \(2\) get no score"
+    said = r"^deyo has no list for ICD-10: admissions with such codes get no score \(codes: 2\)"
     for kind in (pd.DataFrame, pl.DataFrame):
         frame = kind({"admission_id": [1, 2, 3], "codes": [["I509", "E119"], ["4280"], []], "icd_version": [10, 9, 9]})
         with pytest.warns(UserWarning, match=said):
@@ -331,6 +331,18 @@ def test_an_index_without_a_list_for_the_version_is_reported():
         assert str(found["deyo_charlson"].to_list()) == "[nan, 1.0, 0.0]"
         assert str(found["deyo_charlson_age"].to_list()) == "[nan, 5.0, 4.0]"
         assert found["gagne_score"].to_list() == [2, 2, 0]
+
+
+def test_ages_that_are_not_known_are_counted_and_wrong_ones_refused(mlci_cli, tmp_path):
+    text = "admission_id,codes,age\n1,I50.9,71\n2,I50.9,\n\n3,I10,49\n"
+    (tmp_path / "a.csv").write_text(text)
+    words = ("indices", "a.csv", "-o", "s.csv", "--index", "charlson", "--icd-version", "10", "--age", "age")
+    assert "column age: is empty for 1 of 3 admissions; no point is added." in mlci_cli(*words).stderr
+    rows = [line.split(",") for line in (tmp_path / "s.csv").read_text().splitlines()[1:]]
+    assert rows == [["1", "1", "4"], ["2", "1", "1"], ["3", "0", "0"]]
+    (tmp_path / "a.csv").write_text(text.replace("49", "-49"))
+    said = mlci_cli(*words, code=2).stderr
+    assert "a.csv: column age, row 5: is not an age from 0 to 129 years; leave it empty if not known." in said
 
 
 def test_a_file_has_empty_scores_where_a_list_cannot_read_the_codes(mlci_cli, tmp_path):

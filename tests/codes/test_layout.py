@@ -111,6 +111,14 @@ def test_a_number_in_a_cell_of_codes_is_refused_unless_zeros_may_be_put_back(tmp
     assert found == [(1, ["4280", "008"]), (2, ["0389"])]
 
 
+@pytest.mark.parametrize("restore_zeros", [True, False])
+def test_a_date_in_a_cell_of_codes_is_refused(tmp_path, restore_zeros):
+    frame = pd.DataFrame({"visit": [1, 2], "DX1": ["I50.9", pd.Timestamp(2020, 1, 3)], "day": pd.Timestamp(2020, 1, 1)})
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    with pytest.raises(InputError, match=r"a.xlsx: column DX1, row 3: the cell is a date; a code is needed\."):
+        list(streamed(tmp_path / "a.xlsx", restore_zeros=restore_zeros))
+
+
 def test_rows_of_codes_carry_what_their_admission_repeats(tmp_path):
     from mlci.codes.streams import stream_rows
 

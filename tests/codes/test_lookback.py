@@ -73,7 +73,7 @@ def test_indices_of_a_file_are_those_of_its_cohort(tmp_path):
     audited = [*words, "--admitted", "day", "--audit", str(tmp_path / "audit.csv")]  # one column for two purposes
     assert CliRunner().invoke(cli, audited, catch_exceptions=False).exit_code == 0
     frame.assign(day="05/31/2024").to_csv(tmp_path / "a.csv", index=False)
-    with pytest.raises(mlci.InputError, match=r"a.csv: column day: a time of admission is not one"):
+    with pytest.raises(mlci.InputError, match=r"a.csv: column day: not every time of admission is understood"):
         CliRunner().invoke(cli, [*words, "--admitted", "day"], catch_exceptions=False)
     with pytest.raises(mlci.InputError, match="lacks the column admitted, which a look-back needs"):
         CliRunner().invoke(cli, words, catch_exceptions=False)

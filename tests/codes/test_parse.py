@@ -43,6 +43,16 @@ def test_words_are_never_codes_and_are_answered_with_titles():
     assert not prose.counts
 
 
+def test_a_number_alone_is_reported_and_one_among_words_is_not():
+    reading = read("I50.9\n73211009\n99213; Patient, 75 years old", 10)
+    assert [one.code for one in reading.codes] == ["I509"]
+    assert [(one.text, one.suggestions, one.counts) for one in reading.missed][:2] == [
+        ("73211009", (), False),
+        ("99213", (), False),
+    ]
+    assert "75" not in {one.text for one in reading.missed}
+
+
 @pytest.mark.parametrize(
     ("text", "version", "first"),
     [("I5O.9", 10, "I509"), ("I05.9x", 10, "I059"), ("I5.09", 10, "I509"), ("38.9", 9, "0389")],

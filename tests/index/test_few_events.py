@@ -41,6 +41,8 @@ def test_fewer_than_five_events_are_refused_unless_allowed():
     refuse_few(["died"], np.array([*died, 1])[:, None])
     with pytest.raises(InputError, match=r"died is not known for any training admission; leave it out"):
         refuse_few(["died"], np.full((60, 1), np.nan))
+    with pytest.raises(InputError, match=r"no admission is in the split train"):
+        refuse_few(["died"], np.empty((0, 1)))
 
 
 @pytest.mark.slow

@@ -39,7 +39,8 @@ def test_models_lists_the_ready_made_indices(mlci_cli):
         assert f"{name}: ICD-9 and ICD-10" in stdout
         assert {row["outcome"] for row in judged(name)} == set(load_model(model_path(name)).outcomes)
     assert "Without codes that reveal an outcome" in stdout
-    assert "-o FOLDER writes it with the model file;\nfor us2010, also the table of weights" in stdout
+    assert "`mlci models us2010` prints its model card; -o FOLDER also writes weights and report.\n" in stdout
+    assert "`mlci models us2010-early` prints its model card.\n" in stdout  # it has no such documents
 
 
 def test_the_documents_of_a_ready_made_index_come_with_the_package(mlci_cli, tmp_path):

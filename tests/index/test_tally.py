@@ -23,6 +23,16 @@ def test_unknown_codes_are_counted():
     assert "unknown" in messages[1]
 
 
+def test_codes_beyond_the_first_that_count_are_reported():
+    model = random_model()
+    most = model.vocabulary.max_codes
+    lists = [["A000"] * most, ["A000"] * (most + 1), []]
+    tally = Tally(model).add(as_admissions(lists, icd_version=10))
+    assert (tally.overlong, tally.empty) == (1, 1)
+    assert tally.problems() == [f"1 of 3 admissions have more than {most} codes: the first {most} count."]
+    assert Tally(model).add(as_admissions(lists[:1], icd_version=10)).problems() == []
+
+
 def test_suspected_and_excluded_diagnoses_are_reported():
     admissions = as_admissions([["A000", "I21.4 A"], ["I50.9V"]], icd_version=10)
     tally = Tally(random_model()).add(admissions).add(admissions)

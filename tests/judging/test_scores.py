@@ -99,17 +99,19 @@ def test_identifiers_keep_their_zeros_through_a_csv_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("admission_id,score\n1,a\n", "no numeric column other than admission_id"),
+        ("admission_id,score\n1,2\n2,a\n", "column score, row 3: text of 1 characters is not a number"),
+        ("admission_id,name\n1,a\n", "no numeric column other than admission_id"),
         ("id,score\n1,2\n", "lacks the column admission_id; it has id, score"),
-        ("admission_id,score\n1,2\n1,3\n", "column admission_id, row 2: repeats an earlier row"),
-        ("admission_id,score\n1,2\n2,\n", "column score, row 2: is empty or not a finite number"),
+        ("admission_id,score\n1,2\n1,3\n", "column admission_id, row 3: repeats an earlier row"),
+        ("admission_id,score\n1,2\n\n2,\n", "column score, row 4: is empty or not a finite number"),
+        ("admission_id,score,risk_died\n1,2,0.5\n2,3,1.5\n", "column risk_died, row 3: is not between 0 and 1"),
         ("admission_id,score\n1,2,3\n", "row 2: 3 cells where the header has 2"),
     ],
 )
 def test_a_bad_score_file_raises_one_sentence(tmp_path, text, message):
     (tmp_path / "scores.csv").write_text(text)
     with pytest.raises(InputError, match=message) as raised:
-        read_scores(tmp_path / "scores.csv")
+        read_scores(tmp_path / "scores.csv", risks=True)
     assert "\n" not in str(raised.value)
 
 

@@ -73,7 +73,9 @@ def test_codes_of_the_other_version_are_counted():
 def test_times_that_are_not_asked_for_may_be_unreadable():
     cohort = mlci.Cohort.from_frame(VISITS.assign(admit_date="soon"))
     assert "days_observed" not in cohort.table.column_names
-    assert any("a time of admission is not one" in note and "nothing can look back" in note for note in cohort.notes)
+    assert any(
+        "not every time of admission is understood" in note and "nothing can look back" in note for note in cohort.notes
+    )
     numbers = mlci.Cohort.from_frame(VISITS.assign(admit_date=20200101))  # no seconds since 1970
     assert "days_observed" not in numbers.table.column_names
     with pytest.raises(mlci.InputError, match="the name days_observed is taken"):
@@ -100,7 +102,7 @@ def test_a_wash_out_is_counted():
         (
             VISITS.assign(admit_date="soon"),
             {"look_back": 30},
-            "a time of admission is not one; allowed is a date or time",
+            "not every time of admission is understood; allowed is a date or time",
         ),
         (VISITS, {"wash_out": True}, "wash_out needs a look_back"),
         (VISITS, {"admitted": "when", "look_back": 30}, r"lacks the column when \(--admitted\)"),

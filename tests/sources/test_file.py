@@ -10,6 +10,7 @@ from click.testing import CliRunner
 import mlci
 from mlci.cli import cli
 from mlci.sources import file as source
+from mlci.sources._meaning import opened, understand
 from mlci.sources._outcomes import parse
 
 VISITS = pd.DataFrame(
@@ -213,6 +214,28 @@ def test_a_value_that_does_not_fit_is_reported_with_column_and_row(tmp_path, fra
 def test_an_outcome_needs_a_name_and_a_rule(words):
     done = CliRunner().invoke(cli, ["cohort", "file", "v.csv", "-o", "c.parquet", "--outcome", words])
     assert "is not NAME=RULE" in str(done.exception)
+
+
+def test_an_outcome_has_one_rule():
+    words = ["cohort", "file", "v.csv", "-o", "c.parquet", "--outcome", "died=a:Y", "--outcome", "died = a:N"]
+    said = str(CliRunner().invoke(cli, words).exception)
+    assert said == "--outcome died: is given twice; each outcome has one rule."
+
+
+def test_a_cohort_is_not_written_under_the_name_of_a_sheet(tmp_path):
+    VISITS.to_csv(tmp_path / "v.csv", index=False)
+    done = CliRunner().invoke(cli, ["cohort", "file", str(tmp_path / "v.csv"), "-o", str(tmp_path / "c.csv")])
+    assert "c.csv: a cohort file is written as Parquet; name it .parquet." in str(done.exception)
+    assert not (tmp_path / "c.csv").exists()
+
+
+@pytest.mark.parametrize("names", [("Dx, 1", "Dx, 2"), ("Dx, main", "other, dx")])
+def test_the_command_that_is_printed_names_columns_with_commas(names):
+    frame = VISITS.rename(columns=dict(zip(("DX1", "DX2"), names)))
+    with opened(frame) as table:
+        pattern = understand(table, SAID | {"codes": [*names], "outcomes": RULES}).options["codes"]
+        again = understand(table, SAID | {"codes": pattern, "outcomes": RULES})
+    assert again.layout.codes == names
 
 
 def test_lost_zeros_are_reported_and_restored():

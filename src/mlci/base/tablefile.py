@@ -33,6 +33,7 @@ ROWS = 131_072  # rows that are read at once
 BLOCK = 1 << 21  # the least number of bytes of a CSV that are parsed at once; no row may be longer
 SEPARATORS = b",;\t|"
 NAMED = 5  # the most sheets, columns or rows that a message names
+DATES = (datetime.date, datetime.time, datetime.timedelta)  # of Excel; a datetime is a date too
 EXCEL_ROWS = 1_048_575  # rows of a sheet below its header
 KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
 _CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
@@ -50,6 +51,7 @@ class TableFile:
     first_row: int  # the number that an editor shows next to the first row: 2 below a header
     rows: Callable[[list[str], Sequence[str], int], Iterator["pa.Table"]]
     numbers: Mapping[str, int] = field(default_factory=dict)  # Excel: column -> first row whose cell is a number
+    dates: Mapping[str, int] = field(default_factory=dict)  # the same for dates and times
     doubt: str = ""  # sentences on parts of the file that are not read
     empty: Sequence[int] | np.ndarray = ()  # positions of the empty rows, which `read` leaves out; ascending
 
@@ -413,7 +415,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
         raise InputError(f"{where}: is empty; a header row and rows below it are needed.")
     names = [str(_as_text(cell) or "") for cell in cells[start]]
     body = cells[start + 1 :]
-    columns, numbers = {}, {}
+    columns, numbers, dates = {}, {}, {}
     for place, name in enumerate(names):
         if not name:
             continue
@@ -424,6 +426,9 @@ def _open_excel(path: Path, where: str) -> TableFile:
         number = [isinstance(value, int | float) and not isinstance(value, bool) for value in values]
         if any(number):
             numbers[name] = start + 2 + number.index(True)
+        date = [isinstance(value, DATES) for value in values]
+        if any(date):
+            dates[name] = start + 2 + date.index(True)
     full = np.array([any(str(cell).strip() for cell in row) for row in body], dtype=bool)
     table = pa.table(columns).filter(pa.array(full))
 
@@ -434,7 +439,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
     filled = [place for place in _unnamed(names) if any(_as_text(row[place]) for row in body)]
     sentences = [doubt, _of_errors(errors), _without_name(filled), _empty_sentence(full, start + 2)]
     doubt = " ".join(filter(None, sentences))
-    return TableFile(where, tuple(columns), start + 2, read, numbers, doubt, np.flatnonzero(~full))
+    return TableFile(where, tuple(columns), start + 2, read, numbers, dates, doubt, np.flatnonzero(~full))
 
 
 def _is_table(sheet: tuple[str, list[list[Any]]]) -> bool:

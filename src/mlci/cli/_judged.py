@@ -28,3 +28,11 @@ def read_judged(path: str | Path, split: str):
     if not len(judged):
         raise InputError(f"{path}: has no admission in the split {split}; try --split all.")
     return judged
+
+
+def tell_unscored(scored: int, admissions: int, split: str) -> None:
+    """Print how many of the admissions have scores, if some have none."""
+    import click
+
+    if scored < admissions:
+        click.echo(f"{scored:,} of the cohort's {admissions:,} admissions (split: {split}) have all scores.")

@@ -91,6 +91,14 @@ def check_outputs(paths: Iterable[str | Path | None], *, inputs: Iterable[str | 
         seen.add(target)
 
 
+def check_ending(path: str | Path | None, ending: str) -> None:
+    """Raise an error if the name of an output does not end as its kind of file does; `-` and None pass."""
+    from mlci.base.errors import InputError
+
+    if path is not None and str(path) != "-" and Path(path).suffix.lower() != ending:
+        raise InputError(f"{path}: the name must end in {ending}.")
+
+
 def check_folder(path: str | Path, names: Iterable[str], *, inputs: Iterable[str | Path], force: bool = False) -> None:
     """Check every file that a command will write to a folder, as `check_output` does; the folder need not exist."""
     from mlci.base.errors import InputError

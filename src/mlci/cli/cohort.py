@@ -119,6 +119,7 @@ def command(
     for synthetic, it is the number of admissions.
     """
     from mlci.base.errors import InputError, address
+    from mlci.base.tablefile import is_sheet
 
     if describe is not None:
         if words or output:
@@ -150,6 +151,8 @@ def command(
         _dry_run(location, chosen)
         return
     assert output is not None  # as asked above
+    if is_sheet(output):
+        raise InputError(f"{output}: a cohort file is written as Parquet; name it .parquet.")
     check_output(output, inputs=[location, *filter(None, map(chosen.get, ("config", "carry")))], force=force)
     if source == "file" and not quiet:
         chosen["tell"] = lambda meaning: _print_guesses(meaning, location, output)
@@ -179,6 +182,8 @@ def _rules(words) -> dict[str, str]:
         name, sign, rule = word.partition("=")
         if not sign or not name.strip() or not rule.strip() or name.strip().endswith((">", "<")):
             raise InputError(f"--outcome {word!r}: is not NAME=RULE, such as mortality=expired or long_stay=los>7.")
+        if name.strip() in found:
+            raise InputError(f"--outcome {name.strip()}: is given twice; each outcome has one rule.")
         found[name.strip()] = rule.strip()
     return found
 

@@ -59,7 +59,7 @@ def command(cohort, scores, output, by, treatment, columns, adjust, split, suppr
 
     from mlci.base.errors import InputError
     from mlci.base.files import atomic
-    from mlci.cli._judged import naming, read_judged
+    from mlci.cli._judged import naming, read_judged, tell_unscored
     from mlci.judging.scores import read_models
 
     if (by is None) == (treatment is None):
@@ -68,7 +68,8 @@ def command(cohort, scores, output, by, treatment, columns, adjust, split, suppr
         if output.suffix.lower() not in (".html", ".csv"):
             raise InputError(f"{output}: the name must end in .html (a page) or .csv (a table).")
         check_output(output, inputs=[*scores, cohort], force=force)
-    models, judged = read_models(scores, read_judged(cohort, split), columns=columns)
+    admissions = read_judged(cohort, split)
+    models, judged = read_models(scores, admissions, columns=columns)
     options |= {"adjust": adjust.split(",") if adjust else None, "suppress": suppress}
     with naming(cohort):
         if treatment:
@@ -76,6 +77,7 @@ def command(cohort, scores, output, by, treatment, columns, adjust, split, suppr
         else:
             found, table = _grouped(judged, models, by, options)
     if not quiet:
+        tell_unscored(len(judged), len(admissions), split)
         _print_effects(found) if treatment else _print(found)
     if output is None:
         return

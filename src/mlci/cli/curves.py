@@ -38,18 +38,20 @@ def command(
 
     COHORT is a cohort file.
     """
-    from mlci.cli._judged import read_judged
+    from mlci.cli._judged import read_judged, tell_unscored
     from mlci.judging._carried import design_of, design_words
     from mlci.judging.scores import read_seeds
     from mlci.showing import curves as figures
 
-    found, judged = read_seeds(scores, read_judged(cohort, split), columns=columns)
+    admissions = read_judged(cohort, split)
+    found, judged = read_seeds(scores, admissions, columns=columns)
     check_folder(output, figures.file_names(list(found)), inputs=[*scores, cohort], force=force)
     design = design_of(judged, **drawn) if any(drawn.values()) else None
     numbers = numeric.split(",") if numeric else ()
     curves = figures.compute(found, judged, bins=bins, patients=design, numeric=numbers)
     written = figures.draw(curves, output, dataset=name or judged.source)
     if not quiet:
+        tell_unscored(len(judged), len(admissions), split)
         if words := design_words(judged, **drawn):
             click.echo(f"{words[:1].upper()}{words[1:]}.")
         _print(curves)

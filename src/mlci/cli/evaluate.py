@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from mlci.cli._model import BANDWIDTH, MODEL
-from mlci.cli._options import check_outputs, force, published, quiet, survey
+from mlci.cli._options import check_ending, check_outputs, force, published, quiet, survey
 from mlci.cli._windows import Windows, windows
 
 # The metrics that are printed, the most common first; the output file has all of them.
@@ -92,6 +92,7 @@ def command(
     endings = ("_look_back", "", "_differences", "_bounds", "_numeric", "_missed", "_rivals", "_increments")
     outputs = [output and output.with_name(f"{output.stem}{ending}{output.suffix}") for ending in endings]
     check_outputs(outputs, inputs=[*scores, cohort, *filter(None, [windowing["carry"]])], force=force)
+    check_ending(output, ".csv")
     if windowing["look_back"]:
         resampling = {"resamples": options["resamples"], "seed": options["seed"]}
         _write(outputs[0], windows(cohort, **windowing, split=split, quiet=quiet, **resampling), quiet=quiet)

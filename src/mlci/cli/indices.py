@@ -6,7 +6,7 @@ import click
 
 from mlci.cli._counting import counting
 from mlci.cli._memory import spare_memory
-from mlci.cli._options import check_outputs, columns, counted, display_name, force, quiet
+from mlci.cli._options import check_ending, check_outputs, columns, counted, display_name, force, quiet
 
 SMALLEST_COUNT = 10  # smaller counts of codes are not reported
 
@@ -152,6 +152,7 @@ def command(
     column of lists or texts, or one per row. - reads standard input.
     """
     check_outputs([output, audit], inputs=[admissions, *filter(None, [carry])], force=force)
+    check_ending(audit, ".csv")
     from functools import partial
 
     from mlci.base.errors import InputError

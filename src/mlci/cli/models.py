@@ -62,5 +62,5 @@ def _list() -> None:
             if row := rows.get(("risk", outcome)):
                 value, low, high = (float(row[key]) for key in ("value", "low", "high"))
                 click.echo(f"  AUROC of the risk of {words(outcome)}: {value:.3f} ({low:.3f} to {high:.3f}).")
-    click.echo("`mlci models NAME` prints the model card of an index. -o FOLDER writes it with the model file;")
-    click.echo("for us2010, also the table of weights and the report.")
+        more = "; -o FOLDER also writes weights and report" if path.with_suffix(".zip").exists() else ""
+        click.echo(f"  `mlci models {name}` prints its model card{more}.")

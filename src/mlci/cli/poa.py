@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from mlci.cli._options import check_output, force, published, quiet
+from mlci.cli._options import check_ending, check_output, force, published, quiet
 
 HEADS = {
     "auroc": "AUROC",
@@ -50,6 +50,7 @@ def command(
 
     if output is not None:
         check_output(output, inputs=[cohort], force=force)
+        check_ending(output, ".csv")
 
     indices = scores_of(index) | ({} if no_fit else {"MLCI": learned(seed)})
     table = compare_codes(read_cohort(cohort), indices, grade=grade, resamples=resamples, seed=seed)

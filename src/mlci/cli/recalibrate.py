@@ -3,7 +3,7 @@
 import click
 
 from mlci.cli._model import MODEL
-from mlci.cli._options import check_outputs, force, quiet
+from mlci.cli._options import check_ending, check_outputs, force, quiet
 
 
 @click.command(short_help="Fit the risks of an index to your hospital; scores stay the same.")
@@ -33,6 +33,7 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
     over the score. Outcomes with too few events keep their former risk.
     """
     check_outputs([output, page], inputs=[model, cohort], force=force)
+    check_ending(page, ".html")
     import mlci
     from mlci.base.files import atomic
     from mlci.index._look_back import look_back_warnings

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlci.cli._options import check_output, force, quiet, survey
+from mlci.cli._options import check_ending, check_output, force, quiet, survey
 
 if TYPE_CHECKING:
     from mlci.cohort import Cohort
@@ -64,6 +64,7 @@ def command(
     from mlci.showing._elsewhere import DrawnElsewhere
 
     check_output(output, inputs=[model, cohort, *([study] if study else [])], force=force)
+    check_ending(output, ".html")
     if not quiet:
         click.echo(f"Evaluating {model} on {cohort}.", err=True)
     command_line = shlex.join(["mlci", *sys.argv[1:]])

@@ -81,7 +81,8 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **column
         )
     if not quiet:
         seconds = time.perf_counter() - start
-        click.echo(f"{output}: {counted(tally.admissions, 'admission')} in {seconds:.1f} s.", err=True)
+        empty = f", {tally.empty:,} of them without codes," if tally.empty else ""
+        click.echo(f"{output}: {counted(tally.admissions, 'admission')}{empty} in {seconds:.1f} s.", err=True)
     for doubt in (*tally.warnings(strict=strict), *look_back_warnings(index, days_of_file(admissions))):
         click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
     if tally.unknown * 2 > tally.codes and not tally.foreign and index.icd_versions in ((9,), (10,)):

@@ -25,6 +25,10 @@ NO_CODE = ("", "NA", "NAN", "NULL", "NONE", "UNKNOWN", "MISSING")  # normalised 
 SEPARATORS = r"[\s,;|]+"
 CODE_LIKE = rf"(?:[A-Za-z][0-9]|[0-9]{{2}})[0-9A-Za-z.]{{1,7}}[^0-9A-Za-z\s,;|]*(?:{JOINT}[A-Za-z])?"
 SEVERAL = rf"(?:^|[\s,;|]){CODE_LIKE}[\s,;|](?:.*[\s,;|])?{CODE_LIKE}(?:[\s,;|]|$)"  # several codes in one cell
+# Other signs that part two codes: a slash, + or & between them, and blanks and commas that are not ASCII.
+WHOLE = r"(?:[Ee][0-9]{3}\.[0-9]|[A-Za-z][0-9][0-9A-Za-z](?:\.?[0-9A-Za-z]{1,4})?|[0-9]{3}\.[0-9]{1,2})"
+GLUED = rf"\b({WHOLE}[^0-9A-Za-z\s,;|/+&]*)\s*[/+&]\s*({WHOLE})\b"
+FOREIGN = r"[\p{Z}\x{200b}\x{feff}\x{3001}\x{ff0c}\x{ff1b}]"
 # A code followed by its title in one cell: "I50.9 Heart failure, unspecified".
 TITLED = (
     r"^\s*([A-Za-z][0-9][0-9A-Za-z](?:\.?[0-9A-Za-z]{1,4})?|[0-9]{3}(?:\.?[0-9]{1,2})?|[Ee][0-9]{3}(?:\.[0-9])?)"
@@ -81,9 +85,10 @@ class AdmissionsEncoder:
         column = self._plain(table[name], name)
         if _is_text(column.type):
             cells = column.cast(pa.string())
-            # One match finds both: titles behind codes, and letters of certainty.
-            if pc.any(pc.match_substring_regex(cells, rf"(?:{TITLED})|(?:{APART})")).as_py():
-                cells = _without_titles(cells)
+            # One match finds all: titles behind codes, letters of certainty, and other signs between codes.
+            odd = rf"(?:{TITLED})|(?:{APART})|(?:{GLUED})|[^[:ascii:]]"
+            if pc.any(pc.match_substring_regex(cells, odd)).as_py():
+                cells = _without_titles(_parted(cells))
                 cells = cells if self.version == 9 else pc.replace_substring_regex(cells, APART, JOINED)
             lists = pc.split_pattern_regex(cells, SEPARATORS)
             codes = lists.flatten().dictionary_encode()
@@ -330,7 +335,7 @@ def _split_cells(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    cells = _without_titles(cells)
+    cells = _without_titles(_parted(cells))
     several = pc.match_substring_regex(cells, SEVERAL).fill_null(False)
     if not pc.any(several).as_py():
         return cells, None
@@ -342,6 +347,23 @@ def _split_cells(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
     ]
     times = np.array([len(codes) for codes in lists])
     return pa.array([code for codes in lists for code in codes], pa.string()), times
+
+
+def _parted(cells: "pa.Array") -> "pa.Array":
+    """Write a blank between two codes that other signs part.
+
+    >>> import pyarrow as pa
+    >>> _parted(pa.array(["I50.9/N17.9", "G30.0+F00.0*", "I50.9\\u00a0N17.9", "2020/01/02"])).to_pylist()
+    ['I50.9 N17.9', 'G30.0 F00.0*', 'I50.9 N17.9', '2020/01/02']
+    """
+    import pyarrow.compute as pc
+
+    if not pc.all(pc.string_is_ascii(cells)).as_py():
+        cells = pc.replace_substring_regex(cells, FOREIGN, " ")
+    if pc.any(pc.match_substring_regex(cells, GLUED)).as_py():
+        for _ in range(2):  # in A/B/C, the second time parts B and C
+            cells = pc.replace_substring_regex(cells, GLUED, r"\1 \2")
+    return cells
 
 
 def _without_titles(cells: "pa.Array") -> "pa.Array":

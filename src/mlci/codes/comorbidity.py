@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mlci.codes.carrying import Carry
 
 PAPER = ("charlson", "vw")
+OLDEST = 130  # ages in years are below
 LISTED, COUNT, SKIP = PRINCIPAL = ("listed", "count", "skip")  # choices for an admission's first diagnosis
 
 
@@ -194,11 +195,11 @@ class Coder:
         >>> coder = Coder(["hfrs"])
         >>> _ = coder(Admissions.from_lists([["4280"]], icd_version=9))
         >>> coder.unlisted()
-        ['hfrs has no list for ICD-9: admissions with such codes (1) get no score.']
+        ['hfrs has no list for ICD-9: admissions with such codes get no score (codes: 1).']
         """
         found = []
         for version, met in self.met.items():
-            scoreless = f"admissions with such codes ({met.counts.sum():,}) get no score"
+            scoreless = f"admissions with such codes get no score (codes: {met.counts.sum():,})"
             for index in self.rules.indices:
                 if met.counts.any() and version not in index.versions:
                     found.append(f"{index.name} has no list for ICD-{version}: {scoreless}.")
@@ -368,13 +369,14 @@ def _filled(values: np.ndarray) -> np.ndarray:
     return np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else values
 
 
-def ages_of(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
+def ages_of(ages: Any, admissions: int, where: str = "age", rows: Any = None) -> np.ndarray:
     """Return ages in years as numbers, NaN where unknown.
 
     Args:
         ages: an Arrow column, or anything that Arrow can make an array of.
         admissions: the number of admissions, each of which needs an age or null.
         where: the name of the ages in messages.
+        rows: the number of each admission's row in messages; counted from 1 by default.
 
     >>> ages_of(["71", None], 2)
     array([71., nan])
@@ -389,6 +391,12 @@ def ages_of(ages: Any, admissions: int, where: str = "age") -> np.ndarray:
         raise InputError(f"{where}: a value is not a number; allowed are ages in years, or empty cells.") from None
     if len(found) != admissions:
         raise InputError(f"{where}: has {len(found):,} values for {admissions:,} admissions; each needs one.")
+    odd = np.flatnonzero((found < 0) | (found >= OLDEST))
+    if len(odd):
+        row = odd[0] + 1 if rows is None else rows[int(odd[0])]
+        raise InputError(
+            f"{where}, row {row}: is not an age from 0 to {OLDEST - 1} years; leave it empty if not known."
+        )
     return found
 
 

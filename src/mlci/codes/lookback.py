@@ -276,7 +276,7 @@ def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.nd
         moments = pc.cast(text, pa.timestamp("s"), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # text that is no time, or a type without a cast to times
         raise InputError(
-            f"{where}: a time of admission is not one; allowed is a date or time such as 2024-05-31 or "
+            f"{where}: not every time of admission is understood; allowed is a date or time such as 2024-05-31 or "
             "2024-05-31 06:00, or empty."
         ) from None
     known = pc.is_valid(moments).to_numpy(zero_copy_only=False)

@@ -24,6 +24,7 @@ ALIKE = [{"0", "O", "Q", "D"}, {"1", "I", "L"}, {"5", "S"}, {"8", "B"}, {"2", "Z
 MARKER = re.compile(r"^\s*(?:[-*•·–#]\s*)?(?:\(?\d{1,2}(?:[.):]|\s*[-–])(?=\s|[A-Za-z]))?\s*")
 TOKEN = re.compile(r"[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*")
 BREAK = re.compile(r"[,:()\[\]{}|/–—•=>\"“”]+|\s-+\s|\.\s|\.$|\?|!")
+NUMBER = re.compile(r"\s*\d{3,}\s*")
 JOINT = re.compile(r"\b(?:and|with|or|plus|due to|as well as)\b|[&+]", re.IGNORECASE)
 LETTER_FIRST = re.compile(r"[A-Z][A-Z0-9]{2,7}")
 FURTHER = re.compile(r"\d{1,4}|[0-9X]{3}[ADS]")  # characters that WHO and later editions add to categories of ICD-10-CM
@@ -99,7 +100,8 @@ def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: 
             pieces += [line[end : token.start()], *([missed] if missed else [])]
             codes += [understood] if understood else []
             end = token.end()
-        pieces.append(line[end:])
+        alone = NUMBER.fullmatch(line) and not end  # a number among words is no code, but one alone was meant as one
+        pieces.append(Missed(line.strip(), ()) if alone else line[end:])
     return Parsed(tuple(codes), tuple(_missed(pieces, codes, version)))
 
 

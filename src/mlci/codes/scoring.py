@@ -18,7 +18,7 @@ from mlci.codes.comorbidity import LISTED, Coder, Combined, ages_of, pair_of, po
 from mlci.codes.family import CLASSIC, chosen, score_columns
 from mlci.codes.lookback import LookBack
 from mlci.codes.poa import AHRQ, ALL, ANY, KEEP, reading
-from mlci.codes.streams import ahead, stream_rows
+from mlci.codes.streams import ROW, ahead, stream_rows
 from mlci.codes.versions import Guess
 from mlci.codes.years import ByYear, years_of
 
@@ -135,14 +135,18 @@ def write_scores(
     names = chosen(index)
     columns = score_columns(weights, names)
     pair = pair_of(columns)
-    coder, split, of_file = Coder(names, principal=principal), False, []
+    coder, split, of_file, ageless = Coder(names, principal=principal), False, [], [0]
     how = {"unused": True, "on_doubt": of_file.append, **options}
     seen = {"guess": Guess(str(source), on_guess) if on_guess else None, "by_year": by_year}
 
     def scored(ids: np.ndarray, bits: np.ndarray, carried: Any) -> dict[str, Any]:
         bits = coder.rules.settled(bits, hierarchy)
         found = coder.rules.scores(bits, columns)
-        with_age = coder.rules.with_age(found, _age_column(carried, age, str(source))) if age is not None else {}
+        with_age = {}
+        if age is not None:
+            ages = _age_column(carried, age, str(source))
+            ageless.append(int(np.isnan(ages).sum()))
+            with_age = coder.rules.with_age(found, ages)
         return {"admission_id": ids, **found, **with_age, **(coder.rules.flags(bits) if with_flags else {})}
 
     def training(spool: Path) -> Iterator[np.ndarray]:
@@ -172,6 +176,8 @@ def write_scores(
     reports = coder.audit(), [] if by_year is None else coder.findings(by_year), coder.unlisted()
     combined = combined if pair and coder.admissions else None
     of_file += coder.letter_notes()
+    if missing := sum(ageless):
+        of_file.append(f"column {age}: is empty for {missing:,} of {coder.admissions:,} admissions; no point is added.")
     return Written(coder.admissions, coder.without_codes, *reports, combined, split, coder.late, of_file)
 
 
@@ -190,4 +196,5 @@ def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa
 def _age_column(carried: "pa.Table", name: str, where: str) -> np.ndarray:
     if name not in carried.column_names:
         raise InputError(f"{where}: lacks the column {name} of ages (--age).")
-    return ages_of(carried[name], len(carried), f"{where}: column {name}")
+    rows = carried[ROW].to_numpy() if len(carried) else None
+    return ages_of(carried[name], len(carried), f"{where}: column {name}", rows)

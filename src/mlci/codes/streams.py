@@ -143,6 +143,11 @@ def stream_table(
     ...         [len(batch) for batch, _ in stream_table(table, file_layout(table))]
     [2]
     """
+    dated = next((name for name in layout.codes if name in file.dates), None)
+    if dated:
+        raise InputError(
+            f"{file.where}: column {dated}, row {file.dates[dated]}: the cell is a date; a code is needed."
+        )
     numeric = next((name for name in layout.codes if name in file.numbers), None)
     if numeric and not restore_zeros:
         raise InputError(

@@ -35,7 +35,7 @@ def shortfalls(names: Sequence[str], outcomes: np.ndarray) -> dict[str, dict[str
 
 
 def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
-    """Raise an error if fewer than `FLOOR` training admissions have an outcome, or fewer than that lack it.
+    """Raise an error if there are no training admissions, or fewer than `FLOOR` of them have an outcome or lack it.
 
     >>> refuse_few(["died"], np.array([[1], [0]] * 10))
     >>> refuse_few(["died"], np.array([[1], [0]]))
@@ -43,6 +43,8 @@ def refuse_few(names: Sequence[str], outcomes: np.ndarray) -> None:
     mlci.base.errors.InputError: died: fewer than 5 training admissions have it, or lack it; nothing can be learned
     from so few. Leave it out (--outcome names the others), or allow it with --few-events.
     """
+    if not len(outcomes):
+        raise InputError("no admission is in the split train; an index is learned from those.")
     for name, column in zip(names, np.asarray(outcomes, dtype=float).T, strict=True):
         events = int(np.nansum(column))
         if np.isnan(column).all():

@@ -43,6 +43,7 @@ class Tally:
     unknown: int = 0
     few: int = 0  # admissions with codes, fewer than half of them understood
     empty: int = 0  # admissions without codes
+    overlong: int = 0  # admissions with more codes than count
     foreign: Counter = field(default_factory=Counter)  # ICD version other than the model's -> codes
     stripped: int = 0  # ICD-9 codes that lack a leading zero
     unsure: int = 0  # codes marked as suspected or ruled out, which do not count
@@ -90,6 +91,7 @@ class Tally:
             unknown=self.unknown + int(admissions.mentions[leaves <= UNK].sum()),
             few=self.few + poorly_understood(admissions, leaves, columns.get("unknown_share")),
             empty=self.empty + int((admissions.counts == 0).sum()),
+            overlong=self.overlong + int((admissions.counts > self.model.vocabulary.max_codes).sum()),
             foreign=foreign,
             stripped=self.stripped + max(int(admissions.mentions[codes.stripped].sum()), admissions.short),
             unsure=self.unsure + admissions.unsure,
@@ -157,6 +159,9 @@ class Tally:
             result = "they have no score" if strict else "their scores mean nothing (strict scoring omits them)"
             which = f"{self.few:,} of {self.admissions:,} admissions"
             found.append(f"in {which}, fewer than half of the codes are understood: {result}.")
+        if self.overlong:
+            most, which = self.model.vocabulary.max_codes, f"{self.overlong:,} of {self.admissions:,} admissions"
+            found.append(f"{which} have more than {most} codes: the first {most} count.")
         if strict and self.empty:
             found.append(f"{self.empty:,} of {self.admissions:,} admissions have no code and therefore no score.")
         return found

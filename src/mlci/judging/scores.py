@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet as pq
 
-from mlci.base.errors import InputError, columns_of, reading
+from mlci.base.errors import InputError, columns_of, kind_of, reading
 from mlci.base.parquet import WEIGHTS, read_parquet
 from mlci.base.tablefile import open_table
 from mlci.cohort import Cohort
@@ -43,15 +43,17 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
     admission_id
     007             0.5
     """
-    table = read_parquet(path) if _is_parquet(path) else _read_sheet(path)
+    table, row_number = (read_parquet(path), _from_one) if _is_parquet(path) else _read_sheet(path)
     if KEY not in table.column_names:
         raise InputError(f"{path}: lacks the column {KEY}; {columns_of(table.column_names, (KEY, 'score'))}.")
     if table[KEY].null_count:
-        row = pc.index(table[KEY].is_null(), True).as_py() + 1
+        row = row_number(pc.index(table[KEY].is_null(), True).as_py())
         raise InputError(f"{path}: column {KEY}, row {row}: is empty; each score needs its admission.")
     numeric = [field.name for field in table.schema if _is_number(field.type) and field.name != KEY]
-    for name in columns:
-        if name not in numeric:
+    for name in columns or ("score",):
+        if name not in numeric and name in table.column_names:
+            _refuse_text(table[name], f"{path}: column {name}", row_number)
+        if name not in numeric and columns:
             raise InputError(f"{path}: has no numeric column {name}; allowed are {', '.join(numeric) or 'none'}.")
     risky = [name for name in numeric if name.startswith((RISK, EXPECTED))]
     plain = [name for name in numeric if name not in (*BESIDE, *risky)]
@@ -62,13 +64,16 @@ def read_scores(path: str | Path, *, columns: Sequence[str] = (), risks: bool = 
     values = {name: table[name].cast(pa.float64()).to_numpy() for name in chosen}
     frame = pd.DataFrame(values, index=pd.Index(table[KEY].to_pylist(), name=KEY))
     if not frame.index.is_unique:
-        row = int(np.argmax(frame.index.duplicated())) + 1
+        row = row_number(int(np.argmax(frame.index.duplicated())))
         raise InputError(f"{path}: column {KEY}, row {row}: repeats an earlier row; one row per admission is needed.")
     for name in chosen:
-        wrong = ~np.isfinite(frame[name].to_numpy())
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise InputError(f"{path}: column {name}, row {row + 1}: is empty or not a finite number.")
+        numbers = frame[name].to_numpy()
+        wrong = {"empty or not a finite number": ~np.isfinite(numbers)}
+        if name.startswith(RISK):
+            wrong["not between 0 and 1"] = (numbers < 0) | (numbers > 1)
+        for fault, rows in wrong.items():
+            if rows.any():
+                raise InputError(f"{path}: column {name}, row {row_number(int(np.argmax(rows)))}: is {fault}.")
     return frame
 
 
@@ -208,15 +213,31 @@ def _is_parquet(path: str | Path) -> bool:
         return file.read(4) == b"PAR1"
 
 
-def _read_sheet(path: str | Path) -> pa.Table:
-    """Read a table with identifiers as text, because 007 is not 7; `match` compares them with the cohort's type."""
+def _from_one(place: int) -> int:
+    return place + 1
+
+
+def _refuse_text(column: pa.ChunkedArray, where: str, row_number: Callable[[int], int]) -> None:
+    """Report the first text of a column that should hold numbers."""
+    for place, value in enumerate(column.to_pylist()):
+        try:
+            float(value or "nan")
+        except (TypeError, ValueError):
+            raise InputError(f"{where}, row {row_number(place)}: {kind_of(value)} is not a number.") from None
+
+
+def _read_sheet(path: str | Path) -> tuple[pa.Table, Callable[[int], int]]:
+    """Read a table with identifiers as text, because 007 is not 7; `match` compares them with the cohort's type.
+
+    Return the number of a row in an editor too.
+    """
     with open_table(path) as file:
         table = pa.concat_tables(file.read([name for name in file.names if name]))
     for place, name in enumerate(table.column_names):
         if name != KEY and table[name].null_count < len(table):
             with contextlib.suppress(pa.ArrowInvalid):  # a column of text remains text
                 table = table.set_column(place, name, table[name].cast(pa.float64()))
-    return table
+    return table, file.row_number
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -380,9 +380,8 @@ def calibration_line(
     if np.abs(left).max() > FLAT:  # risks so extreme and wrong that the likelihood is flat there: start elsewhere
         level = root(lambda shift: float(mean(y - expit(shift + (slope or 0.0) * x), weight)), -FAR, FAR)
         at, likelihood = _climb(design, np.array([level, slope or 0.0]), free, y, weight)
-    if likelihood > -1e-6 * (
-        len(y) if weight is None else weight.sum()
-    ):  # risks of 0 and 1 that are right fit any line
+    admissions = len(y) if weight is None else weight.sum()
+    if likelihood > -1e-6 * admissions:  # risks of 0 and 1 that are right fit any line
         return np.nan, np.nan
     return float(at[0]), float(at[1])
 

@@ -315,8 +315,12 @@ def applied(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, p
 
 
 def _pattern(chosen: Sequence[str], names: Sequence[str]) -> str:
-    """Return the chosen names as one pattern, if only they begin with its stem; else separated by commas."""
+    """Return the chosen names as one pattern, if only they begin with its stem; else separated by commas.
+
+    A comma within a name becomes `?`, which stands for any one character.
+    """
     stem = "".join(letters[0] for letters in takewhile(lambda letters: len({*letters}) == 1, zip(*chosen)))
     stem = stem.rstrip("0123456789")
     alike = [name for name in names if name.lower().startswith(stem.lower())]
-    return f"{stem}*" if len(chosen) > 1 and stem and len(alike) == len(chosen) else ",".join(chosen)
+    patterns = [f"{stem}*"] if len(chosen) > 1 and stem and len(alike) == len(chosen) else chosen
+    return ",".join(pattern.replace(",", "?") for pattern in patterns)

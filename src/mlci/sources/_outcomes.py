@@ -60,7 +60,7 @@ class Rule:
     @property
     def allowed(self) -> str:
         """The values that the column may hold, in words."""
-        return {"flag": FLAG, "compare": "a number, or empty where not known"}.get(self.kind, "")
+        return {"flag": FLAG, "compare": "a number such as 3.5, or empty where not known"}.get(self.kind, "")
 
     def of(self, text: Any, number: Any) -> Any:
         """Return true, false or null, given the column as text and as number (Ibis expressions)."""
