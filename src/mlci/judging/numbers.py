@@ -119,9 +119,9 @@ def _calibration(expected: np.ndarray, y: np.ndarray, design: Design, level: flo
     total, variance = float(weight @ expected), mean((y - mean(y, weight)) ** 2, weight)
     ratio = float(weight @ y) / total if total else np.nan
     rest = mean((y - expected) ** 2, weight) / variance if variance > 0 else np.nan
-    moved = weight * (y - ratio * expected) / total if total else np.nan
     found = {"observed_expected": ratio, "r2": float(1 - rest)}
     if ratio > 0:
+        moved = weight * (y - ratio * expected) / total
         half = float(stdtrit(design.degrees, (1 + level) / 2)) * np.sqrt(design.variance(moved)) / ratio
         found |= {f"observed_expected_{end}": ratio * float(np.exp(s * half)) for end, s in (("low", -1), ("high", 1))}
     return found
