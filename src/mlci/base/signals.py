@@ -1,7 +1,8 @@
 """Signals that end a command by an exception, except where an exception would not end it.
 
 An exception that a handler raises within Python's import system can be lost there, and can leave the lock of imports
-behind: the program goes on, or waits for ever. Commands import for up to two seconds, so a Ctrl-C often comes then.
+behind: the program goes on, or waits for ever. Extension modules that register classes (`abc`) while they are imported
+lose it, too. Commands import for up to two seconds, so a Ctrl-C often comes then.
 """
 
 import signal
@@ -9,7 +10,7 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-IMPORTING = "<frozen importlib"  # file name of the import system's code
+FROZEN = "<frozen "  # how the names of the files of `importlib` and `abc` begin
 AGAIN = 0.01  # seconds until a signal that came within it is sent again
 
 
@@ -22,7 +23,7 @@ def on_signal(number: int, stop: Callable[[int], object]) -> None:
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code.co_filename.startswith(IMPORTING):
+        if frame is not None and frame.f_code.co_filename.startswith(FROZEN):
             main = threading.main_thread().ident or 0  # which handles signals
             threading.Timer(AGAIN, signal.pthread_kill, [main, number]).start()
         else:

@@ -103,7 +103,7 @@ class Single:
         total = torch.zeros(objective.weights.shape, dtype=torch.float64, device=self.device)
         batches = [order[first:last] for first, last in pairwise(self.bounds)]
         prepared = ahead(self.take(rows[self.group.share(len(rows))], rng) for rows in batches)  # in another thread
-        for rows, batch in zip(batches, prepared):
+        for batch, rows in zip(prepared, batches):  # in this order, the thread ends with the loop, not with a finalizer
             if self.stop is not None and self.stop.is_set():
                 raise Cancelled
             own = self.group.share(len(rows))
