@@ -376,7 +376,8 @@ def _why(message: str) -> str:
     """Return Arrow's reason for refusing a CSV, without the cells that it quotes."""
     if found := re.search(r"Expected (\d+) columns, got (\d+)", message):
         row = re.search(r"Row #(\d+)", message)
-        title = " (is there a title above the header?)" if found[1] == "1" else ""
+        above = found[1] == "1" or bool(row and row[1] == "2")  # a title, or Excel's line `sep=;`
+        title = " (is there a title above the header?)" if above else ""
         return f"{f'row {row[1]}: ' if row else ''}{found[2]} cells where the header has {found[1]}{title}"
     if "Empty CSV file" in message:
         return "it is empty; a header row and rows below it are needed"
