@@ -136,6 +136,10 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         ("Straße;DX1\n1;I50.9\n".encode("cp1252"), "its header is not UTF-8; save the table as CSV UTF-8"),
         ("visit;DX1\n1;I50.9\n".encode("utf-16"), "its header is not UTF-8"),
         (b"Export 2019\n\nvisit,DX1\n1,I50.9\n", "is there a title above the header?"),
+        (
+            b"sep=;\nvisit;DX1;DX2\n1;I50.9;\n",
+            "row 2: 3 cells where the header has 2 (is there a title above the header?)",
+        ),
         (b"", "it is empty; a header row and rows below it are needed"),
         (b"visit,DX1\n1," + b"I" * 5_000_000 + b"\n2,I10\n", "a row has more than 2 MB"),
     ],

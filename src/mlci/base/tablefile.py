@@ -386,8 +386,9 @@ def _why(message: str, row_number: Callable[[int], int]) -> str:
     """
     if found := re.search(r"Expected (\d+) columns, got (\d+)", message):
         row = re.search(r"Row #(\d+)", message)
+        above = found[1] == "1" or bool(row and row[1] == "2")  # a title, or Excel's line `sep=;`
         place = f"row {row_number(int(row[1]))}: " if row else ""
-        title = " (is there a title above the header?)" if found[1] == "1" else ""
+        title = " (is there a title above the header?)" if above else ""
         return f"{place}{found[2]} cells where the header has {found[1]}{title}"
     if "Empty CSV file" in message:
         return "it is empty; a header row and rows below it are needed"

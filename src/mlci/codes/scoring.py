@@ -142,11 +142,7 @@ def write_scores(
     def scored(ids: np.ndarray, bits: np.ndarray, carried: Any) -> dict[str, Any]:
         bits = coder.rules.settled(bits, hierarchy)
         found = coder.rules.scores(bits, columns)
-        with_age = {}
-        if age is not None:
-            ages = _age_column(carried, age, str(source))
-            ageless.append(int(np.isnan(ages).sum()))
-            with_age = coder.rules.with_age(found, ages)
+        with_age = _with_age(coder, found, carried, age, str(source), ageless) if age is not None else {}
         return {"admission_id": ids, **found, **with_age, **(coder.rules.flags(bits) if with_flags else {})}
 
     def training(spool: Path) -> Iterator[np.ndarray]:
@@ -175,9 +171,7 @@ def write_scores(
             write(table)
     reports = coder.audit(), [] if by_year is None else coder.findings(by_year), coder.unlisted()
     combined = combined if pair and coder.admissions else None
-    of_file += coder.letter_notes()
-    if missing := sum(ageless):
-        of_file.append(f"column {age}: is empty for {missing:,} of {coder.admissions:,} admissions; no point is added.")
+    of_file += [*coder.letter_notes(), *_missing_ages(age, sum(ageless), coder.admissions)]
     return Written(coder.admissions, coder.without_codes, *reports, combined, split, coder.late, of_file)
 
 
@@ -193,8 +187,18 @@ def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa
             yield table
 
 
-def _age_column(carried: "pa.Table", name: str, where: str) -> np.ndarray:
+def _missing_ages(name: str | None, missing: int, admissions: int) -> list[str]:
+    found = f"column {name}: is empty for {missing:,} of {admissions:,} admissions; no point is added."
+    return [found] if missing else []
+
+
+def _with_age(
+    coder: Coder, found: dict[str, Any], carried: "pa.Table", name: str, where: str, ageless: list[int]
+) -> dict[str, Any]:
+    """Return the scores with points for age; append to `ageless` how many ages are not known."""
     if name not in carried.column_names:
         raise InputError(f"{where}: lacks the column {name} of ages (--age).")
     rows = carried[ROW].to_numpy() if len(carried) else None
-    return ages_of(carried[name], len(carried), f"{where}: column {name}", rows)
+    ages = ages_of(carried[name], len(carried), f"{where}: column {name}", rows)
+    ageless.append(int(np.isnan(ages).sum()))
+    return coder.rules.with_age(found, ages)
