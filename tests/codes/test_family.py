@@ -350,6 +350,7 @@ def test_a_file_has_empty_scores_where_a_list_cannot_read_the_codes(mlci_cli, tm
         (lambda: score_columns(["vw"], ["gagne"]), "weights 'vw' are not known; allowed are score, count"),
         (lambda: mlci.indices([["I509"]], age=[1, 2]), "age: has 2 values for 1 admissions"),
         (lambda: mlci.indices([["I509"]], age=["old"]), "age: a value is not a number"),
+        (lambda: mlci.indices([["I509"]] * 2, age=[70, 999]), "age: a number is not an age from 0 to 129"),
         (
             lambda: mlci.indices([["I509"]], principal="first"),
             "principal 'first' is not known; allowed are listed, count",

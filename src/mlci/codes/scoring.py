@@ -18,7 +18,7 @@ from mlci.codes.comorbidity import LISTED, Coder, Combined, ages_of, pair_of, po
 from mlci.codes.family import CLASSIC, chosen, score_columns
 from mlci.codes.lookback import LookBack
 from mlci.codes.poa import AHRQ, ALL, ANY, KEEP, reading
-from mlci.codes.streams import ahead, stream_rows
+from mlci.codes.streams import ROW, ahead, stream_rows
 from mlci.codes.versions import Guess
 from mlci.codes.years import ByYear, years_of
 
@@ -190,4 +190,5 @@ def _spooled(spool: Path, combined: Combined | None, place: int) -> "Iterator[pa
 def _age_column(carried: "pa.Table", name: str, where: str) -> np.ndarray:
     if name not in carried.column_names:
         raise InputError(f"{where}: lacks the column {name} of ages (--age).")
-    return ages_of(carried[name], len(carried), f"{where}: column {name}")
+    rows = carried[ROW].to_numpy() if ROW in carried.column_names else None  # none in a file without admissions
+    return ages_of(carried[name], len(carried), f"{where}: column {name}", rows)
