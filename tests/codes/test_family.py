@@ -342,7 +342,7 @@ def test_ages_that_are_not_known_are_counted_and_wrong_ones_refused(mlci_cli, tm
     assert rows == [["1", "1", "4"], ["2", "1", "1"], ["3", "0", "0"]]
     (tmp_path / "a.csv").write_text(text.replace("49", "-49"))
     said = mlci_cli(*words, code=2).stderr
-    assert "a.csv: column age, row 5: is not an age from 0 to 129 years; leave it empty if not known." in said
+    assert "a.csv: column age, row 5: a number is not an age from 0 to 129; empty the cells" in said
 
 
 def test_a_file_has_empty_scores_where_a_list_cannot_read_the_codes(mlci_cli, tmp_path):
@@ -362,6 +362,7 @@ def test_a_file_has_empty_scores_where_a_list_cannot_read_the_codes(mlci_cli, tm
         (lambda: score_columns(["vw"], ["gagne"]), "weights 'vw' are not known; allowed are score, count"),
         (lambda: mlci.indices([["I509"]], age=[1, 2]), "age: has 2 values for 1 admissions"),
         (lambda: mlci.indices([["I509"]], age=["old"]), "age: a value is not a number"),
+        (lambda: mlci.indices([["I509"]] * 2, age=[70, 999]), "age: a number is not an age from 0 to 129"),
         (
             lambda: mlci.indices([["I509"]], principal="first"),
             "principal 'first' is not known; allowed are listed, count",

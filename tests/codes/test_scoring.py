@@ -5,7 +5,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import mlci
+from mlci.base.errors import InputError
 from mlci.codes.family import CLASSIC, family
+from mlci.codes.lookback import LookBack
+from mlci.codes.scoring import write_scores
 
 
 @pytest.fixture
@@ -131,3 +134,13 @@ def test_a_repeated_identifier_is_reported(mlci_cli, tmp_path):
     assert "2 of 4 rows have the identifier of an earlier row: each row counts as an admission of its own." in said
     (tmp_path / "long.csv").write_text("admission_id,code\n7,I50.9\n8,E11.9\n7,N17.9\n")  # its rows are codes
     assert "earlier row" not in mlci_cli("indices", "long.csv", "-o", "s.csv", "--icd-version", "10").stderr
+
+
+@pytest.mark.parametrize("look_back", [None, LookBack(365)])
+def test_an_impossible_age_is_named_by_its_row(look_back, tmp_path):
+    visits = tmp_path / "visits.csv"
+    visits.write_text("visit_id,subject_id,admitted,DX1,age\n1,7,2020-01-01,I10,70\n2,7,2020-02-01,I10,999\n")
+    with pytest.raises(InputError, match="column age, row 3: a number is not an age from 0 to 129"):
+        write_scores(visits, tmp_path / "scores.csv", icd_version=10, age="age", look_back=look_back)
+    visits.write_text("visit_id,subject_id,admitted,DX1,age\n")
+    assert write_scores(visits, tmp_path / "scores.csv", icd_version=10, age="age", look_back=look_back).admissions == 0

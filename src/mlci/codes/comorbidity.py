@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mlci.codes.carrying import Carry
 
 PAPER = ("charlson", "vw")
-OLDEST = 130  # ages in years are below
+AGE_LIMIT = 130  # years that no patient reaches
 LISTED, COUNT, SKIP = PRINCIPAL = ("listed", "count", "skip")  # choices for an admission's first diagnosis
 
 
@@ -369,14 +369,14 @@ def _filled(values: np.ndarray) -> np.ndarray:
     return np.ma.filled(values.astype(float), np.nan) if isinstance(values, np.ma.MaskedArray) else values
 
 
-def ages_of(ages: Any, admissions: int, where: str = "age", rows: Any = None) -> np.ndarray:
+def ages_of(ages: Any, admissions: int, where: str = "age", rows: np.ndarray | None = None) -> np.ndarray:
     """Return ages in years as numbers, NaN where unknown.
 
     Args:
         ages: an Arrow column, or anything that Arrow can make an array of.
         admissions: the number of admissions, each of which needs an age or null.
         where: the name of the ages in messages.
-        rows: the number of each admission's row in messages; counted from 1 by default.
+        rows: the row numbers of the file, for messages.
 
     >>> ages_of(["71", None], 2)
     array([71., nan])
@@ -391,11 +391,11 @@ def ages_of(ages: Any, admissions: int, where: str = "age", rows: Any = None) ->
         raise InputError(f"{where}: a value is not a number; allowed are ages in years, or empty cells.") from None
     if len(found) != admissions:
         raise InputError(f"{where}: has {len(found):,} values for {admissions:,} admissions; each needs one.")
-    odd = np.flatnonzero((found < 0) | (found >= OLDEST))
+    odd = np.flatnonzero((found < 0) | (found >= AGE_LIMIT))
     if len(odd):
-        row = odd[0] + 1 if rows is None else rows[int(odd[0])]
         raise InputError(
-            f"{where}, row {row}: is not an age from 0 to {OLDEST - 1} years; leave it empty if not known."
+            f"{where}{f', row {rows[odd[0]]}' if rows is not None else ''}: a number is not an age from 0 to "
+            f"{AGE_LIMIT - 1}; empty the cells of ages that are not known."
         )
     return found
 

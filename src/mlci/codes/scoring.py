@@ -198,7 +198,7 @@ def _with_age(
     """Return the scores with points for age; append to `ageless` how many ages are not known."""
     if name not in carried.column_names:
         raise InputError(f"{where}: lacks the column {name} of ages (--age).")
-    rows = carried[ROW].to_numpy() if len(carried) else None
+    rows = carried[ROW].to_numpy() if ROW in carried.column_names else None  # none in a file without admissions
     ages = ages_of(carried[name], len(carried), f"{where}: column {name}", rows)
     ageless.append(int(np.isnan(ages).sum()))
     return coder.rules.with_age(found, ages)

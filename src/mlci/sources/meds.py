@@ -91,8 +91,8 @@ def read(
     named = _prefixes(prefixes or {})
     folder = Path(location)
     events = ibis.memtable(_events(folder, named))
-    stays = _stays(events, named)
-    coded = _coded(stays, events, named)
+    stays = ibis.memtable(_stays(events, named).to_pyarrow())  # an engine would compute it for each of its uses
+    coded = ibis.memtable(_coded(stays, events, named).to_pyarrow())
     rows = _admissions(stays, coded, events, named, version, death_day_counts=death_day_counts).to_pyarrow()
     if not len(rows):
         raise InputError(f"{folder}: no event begins with {named['admission']}; --event admission=... names another.")
@@ -173,8 +173,11 @@ def _stays(events: ir.Table, named: Mapping[str, str]) -> ir.Table:
     belongs = (begun.subject_id == ended.subject_right) & ibis.ifelse(
         ended.discharge_id.notnull(), ended.discharge_id == begun.admission_id, by_time
     )
-    stays = begun.left_join(ended, belongs).group_by("admission_id", "subject_id", "admitted")
-    return stays.agg(discharged=_.discharged.min(), dead=_.dead.any())
+    # Two joins: an outer join with a rule other than equality compares every pair.
+    ends = begun.inner_join(ended, belongs).group_by("subject_id", "admission_id")
+    ends = ends.agg(discharged=_.discharged.min(), dead=_.dead.any())
+    stays = begun.left_join(ends, ["subject_id", "admission_id"])
+    return stays.select("admission_id", "subject_id", "admitted", "discharged", "dead")
 
 
 def _admissions(
