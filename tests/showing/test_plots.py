@@ -146,6 +146,8 @@ def test_no_share_of_admissions_is_above_100():
     shares = [np.array([1.0, 0.0]), np.array([0.0, 1.0])]
     (axis,) = plots.score_distribution("mortality", np.array([0.0, 1.0, 2.0]), shares, (3, 1)).axes
     assert max(axis.get_yticks()) == 1
+    (axis,) = plots.score_distribution("mortality", np.array([0.0, 1.0, 2.0]), [shares[0] / 2.1] * 2, (3, 1)).axes
+    assert axis.get_ylim()[1] == pytest.approx(1.25 * 1.05 / 2.1)  # ticks do not widen it
 
 
 @pytest.mark.parametrize("ending", ["svg", "pdf", "png"])

@@ -121,8 +121,9 @@ def score_distribution(
         axis.axvline(cutoff, color=INK, lw=1, ls=":")
     axis.set(title=heading(name), xlabel="Score", ylabel="Share of admissions (%)")
     axis.yaxis.set_major_formatter(PERCENT)
-    axis.set_ylim(top=axis.get_ylim()[1] * 1.25)  # room for the legend
-    axis.set_yticks([tick for tick in axis.get_yticks() if tick <= 1])
+    top = axis.get_ylim()[1] * 1.25  # room for the legend
+    axis.set_ylim(top=top)
+    axis.set_yticks([tick for tick in axis.get_yticks() if 0 <= tick <= min(top, 1)])
     axis.legend(loc="upper right")
     return figure
 
