@@ -228,6 +228,20 @@ def test_a_table_too_wide_comes_row_by_row(monkeypatch, capsys):
     assert "│ 0.123456 │ 0.654321 │" in capsys.readouterr().out
 
 
+def test_what_a_row_holds_is_said_in_every_block(monkeypatch, capsys):
+    from mlci.base.grids import Grid, GridCell, RowGroup
+    from mlci.cli._tables import show_grid
+
+    monkeypatch.setenv("COLUMNS", "60")
+    kinds = {"nHSIC of the score": "0.1", "best threshold ρ⋆²": "0.2"}
+    rows = tuple(("paper", tuple(GridCell(text) for text in (kind, *[value] * 4))) for kind, value in kinds.items())
+    show_grid(Grid("t", "Title", ("data", "figure", *(f"a long outcome {k}" for k in range(4))), (RowGroup("", rows),)))
+    said = capsys.readouterr().out
+    assert said.count("data") > 1
+    assert all(said.count(kind) == said.count("data") for kind in kinds)
+    assert [said.count(value) for value in kinds.values()] == [4, 4]
+
+
 @pytest.mark.parametrize("width", [30, 80])
 def test_names_are_printed_as_they_are(monkeypatch, capsys, width):
     monkeypatch.setenv("COLUMNS", str(width))

@@ -129,10 +129,25 @@ def test_ticks_of_few_admissions_are_read_as_percentages():
     assert {"30%", "50%", "70%"} <= set(re.findall(r">([\d.]+%)<", text))
 
 
+def test_a_long_name_is_shortened_where_it_would_be_cut_off():
+    name = "unplanned_readmission_within_ninety_days_of_discharge_to_any_hospital"
+    values = np.array([[0.8, 0.7], [0.7, 0.6], [0.9, 0.8]])
+    figure = plots.estimates("auroc", name, ["MLCI", "Elixhauser flags, age, sex"], *values)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    (axis,) = figure.axes
+    assert axis.get_title("left").endswith("…")
+    assert figure.get_tightbbox(canvas.get_renderer()).x1 <= figure.get_figwidth() + 0.02
+    short = plots.estimates("auroc", "mortality", ["MLCI", "Elixhauser flags, age, sex"], *values)
+    assert short.axes[0].get_title("left") == "In-hospital mortality"
+
+
 def test_no_share_of_admissions_is_above_100():
     shares = [np.array([1.0, 0.0]), np.array([0.0, 1.0])]
     (axis,) = plots.score_distribution("mortality", np.array([0.0, 1.0, 2.0]), shares, (3, 1)).axes
     assert max(axis.get_yticks()) == 1
+    (axis,) = plots.score_distribution("mortality", np.array([0.0, 1.0, 2.0]), [shares[0] / 2.1] * 2, (3, 1)).axes
+    assert axis.get_ylim()[1] == pytest.approx(1.25 * 1.05 / 2.1)  # ticks do not widen it
 
 
 @pytest.mark.parametrize("ending", ["svg", "pdf", "png"])

@@ -60,7 +60,8 @@ def show(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, lef
 def show_grid(table) -> None:
     """Print a table of `mlci.base.grids`: the best of a column bold, the second underlined.
 
-    Columns that do not fit are printed in a block below, so that no figure is cut off.
+    Columns that do not fit are printed in a block below, so that no figure is cut off. A first column of words, which
+    say what the figures of its row are, is repeated there.
     """
     from rich.table import Table
     from rich.text import Text
@@ -93,12 +94,17 @@ def _blocks(table, heads: Sequence[str], width: int) -> tuple[int, list[list[int
     ]
     room = width - 4 - sum(figures)
     names = min(names, max(room, NAMES))
+    said = [0] if all(_is_words(row[0].text) for _, row in rows) else []
     blocks: list[list[int]] = [[]]
     for k, figure in enumerate(figures):
-        if blocks[-1] and sum(figures[other] for other in blocks[-1]) + figure > width - 4 - names:
-            blocks.append([])
+        if set(blocks[-1]) - {*said} and sum(figures[other] for other in blocks[-1]) + figure > width - 4 - names:
+            blocks.append([*said])
         blocks[-1].append(k)
     return names, blocks
+
+
+def _is_words(text: str) -> bool:
+    return any(letter.isalpha() for letter in text) and not any(letter in "0123456789" for letter in text)
 
 
 def _width(text: str) -> int:

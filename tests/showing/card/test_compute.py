@@ -173,6 +173,15 @@ def test_the_page_adds_up(card, tmp_path, browser):
     assert said == []
 
 
+def test_long_names_fit_a_phone(card, tmp_path, browser):
+    name = "unplanned_readmission_within_ninety_days_of_discharge_to_any_hospital_of_the_region"
+    rules = {"mortality": card.outcomes["mortality"], name: f"column {name} says yes"}
+    write(replace(card, outcomes=rules), tmp_path / "card.html")
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.goto((tmp_path / "card.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_command(cohort, tmp_path, mlci_cli):
     random_index(cohort).model_.save(tmp_path / "m.safetensors")
     cohort.write(tmp_path / "c.parquet")

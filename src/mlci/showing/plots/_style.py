@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from mlci.base.files import atomic
+from mlci.base.names import label
 from mlci.judging.curves import Rates
 from mlci.showing._colours import BLUE, DARK, GREEN, ORANGE, PURPLE, SKY, VERMILION
 
@@ -22,6 +23,7 @@ COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 MARKS = ("o", "s", "D", "^", "v", "P")
 INK = "#0a0b0c"  # placeholder for the text colour of the page
+CHARACTER, WIDE = 0.08, 0.096  # inches of a title's character, on average and at most
 LONGEST = 46  # characters of a name next to a bar
 POINTS = 400  # a line on paper shows no more
 TICKS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)  # of a normal scale
@@ -76,6 +78,16 @@ def panel(size: tuple[float, float] = (3.6, 2.5), *, left: float = 0.68, right: 
     width, height = size
     box = (left / width, 0.48 / height, (width - left - right) / width, (height - 0.48 - 0.3) / height)
     return figure, figure.add_axes(box)
+
+
+def heading(name: str, inches: float = 2.9) -> str:
+    """Return the label of an outcome as the title of a panel, shortened to its width instead of cut off.
+
+    >>> heading("mortality"), heading("readmission_within_ninety_days_of_discharge", 2.0)
+    ('In-hospital mortality', 'Readmission within…')
+    """
+    text = label(name)
+    return text if len(text) * CHARACTER <= inches else text[: int(inches / WIDE) - 1].rstrip() + "…"
 
 
 def room(names: Sequence[str]) -> float:

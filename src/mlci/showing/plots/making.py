@@ -9,7 +9,7 @@ from matplotlib.patches import FancyBboxPatch
 from mlci.base.names import label
 from mlci.measures.registry import METRICS
 from mlci.showing._colours import BLUE, VERMILION
-from mlci.showing.plots._style import COLOURS, DASHES, INK, MARKS, panel, panels, room, styled
+from mlci.showing.plots._style import COLOURS, DASHES, INK, MARKS, heading, panel, panels, room, styled
 
 
 @styled
@@ -110,7 +110,7 @@ def benchmark(frame, metric: str, *, models: Sequence[str] | None = None) -> Fig
     width = min(3.6, 9.0 / max(len(outcomes), 1))
     figure, axes = panels(len(outcomes), columns=4, size=(max(width, 1.9), _height(models)))
     for position, (axis, outcome, found) in enumerate(zip(axes, outcomes, columns)):
-        _dots(axis, metric, outcome, models, *found)
+        _dots(axis, metric, outcome, models, *found, inches=max(width, 1.9))
         if position % 4:
             axis.set_yticklabels([])
     return figure
@@ -136,8 +136,9 @@ def estimates(
     >>> estimates("auroc", "mortality", ["Charlson"], *np.array([[0.8], [0.7], [0.9]])).axes[0].get_xlabel()
     'AUROC'
     """
-    figure, axis = panel((3.6, _height(models)), left=room(models))
-    _dots(axis, metric, outcome, models, value, low, high)
+    left = room(models)
+    figure, axis = panel((3.6, _height(models)), left=left)
+    _dots(axis, metric, outcome, models, value, low, high, inches=3.6 - left)
     return figure
 
 
@@ -145,13 +146,13 @@ def _height(models: Sequence[str]) -> float:
     return 0.22 * len(models) + 0.9
 
 
-def _dots(axis, metric: str, outcome: str, models: Sequence[str], value, low, high) -> None:
+def _dots(axis, metric: str, outcome: str, models: Sequence[str], value, low, high, *, inches: float) -> None:
     rows = np.arange(len(models))
     for row in rows:
         colour, mark = COLOURS[row % len(COLOURS)], MARKS[row % len(MARKS)]
         axis.plot([low[row], high[row]], [row, row], color=colour, lw=1.4)
         axis.plot(value[row], row, mark, ms=5, color=colour)
-    axis.set(title=label(outcome), ylim=(len(models) - 0.5, -0.5), yticks=rows)
+    axis.set(title=heading(outcome, inches), ylim=(len(models) - 0.5, -0.5), yticks=rows)
     axis.set_yticklabels(models, fontsize="small")
     axis.locator_params(axis="x", nbins=4)
     axis.set_xlabel(METRICS[metric].heading)

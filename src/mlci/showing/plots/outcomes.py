@@ -7,12 +7,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
-from mlci.base.names import label
 from mlci.judging.curves import CalibrationCurve, Rates, RiskCurve
 from mlci.judging.kept import Isotonic
 from mlci.measures.distributions import normal_quantile
 from mlci.showing._colours import BLUE, VERMILION
-from mlci.showing.plots._style import INK, PERCENT, POINTS, TICKS, panel, points_of, styled
+from mlci.showing.plots._style import INK, PERCENT, POINTS, TICKS, heading, panel, points_of, styled
 
 
 @styled
@@ -46,7 +45,7 @@ def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None =
         axis.axvline(np.interp(cutoff, rates.score, place), color=INK, lw=1, ls=":")
     ticks = [tick for tick in TICKS if place[0] - 0.1 <= normal_quantile(tick) <= place[-1] + 0.1] or [0.5]
     axis.set_xticks([*map(normal_quantile, ticks)], [f"{100 * tick:.4g}" for tick in ticks])
-    axis.set(title=label(name), xlabel="Percentile of the score", ylabel="Risk (% of admissions)")
+    axis.set(title=heading(name), xlabel="Percentile of the score", ylabel="Risk (% of admissions)")
     axis.set_ylim(0, 1.05 * rates.high.max())
     axis.yaxis.set_major_formatter(PERCENT)
     return figure
@@ -87,7 +86,7 @@ def risk_curves(curves: Sequence[RiskCurve], kind: Literal["binned", "isotonic"]
             axis.plot(marks, curve.fit(marks), "D", color=VERMILION, ms=4, clip_on=False)
         axis_title = f"Score (Δ = {curve.trend.points}: {curve.trend.verdict})"
         number = curve.trend.level is not None
-        axis.set(title=label(curve.trend.outcome), xlabel=axis_title)
+        axis.set(title=heading(curve.trend.outcome), xlabel=axis_title)
         axis.set_ylabel(f"Mean {curve.trend.outcome}" if number else "Risk (% of admissions)")
         if not number:
             axis.set_ylim(0, 1.05 * max(axis.dataLim.y1, 0.01))
@@ -120,10 +119,11 @@ def score_distribution(
         axis.stairs(share, edges, color=colour, lw=1.4, ls=dash, label=f"{which} (n = {n:,})")
     if cutoff is not None:
         axis.axvline(cutoff, color=INK, lw=1, ls=":")
-    axis.set(title=label(name), xlabel="Score", ylabel="Share of admissions (%)")
+    axis.set(title=heading(name), xlabel="Score", ylabel="Share of admissions (%)")
     axis.yaxis.set_major_formatter(PERCENT)
-    axis.set_ylim(top=axis.get_ylim()[1] * 1.25)  # room for the legend
-    axis.set_yticks([tick for tick in axis.get_yticks() if tick <= 1])
+    top = axis.get_ylim()[1] * 1.25  # room for the legend
+    axis.set_ylim(top=top)
+    axis.set_yticks([tick for tick in axis.get_yticks() if 0 <= tick <= min(top, 1)])
     axis.legend(loc="upper right")
     return figure
 
@@ -158,7 +158,7 @@ def calibration(name: str, groups: Rates, smooth: CalibrationCurve) -> Figure:
         getattr(side.axes, f"set_{side.axis_name}scale")("function", functions=(_root, np.square))
         side.set_major_locator(FixedLocator(_square_ticks(top)))
         side.set_major_formatter(PERCENT)
-    axis.set(title=label(name), xlabel="Predicted risk (%, root scale)", ylabel="Observed risk (%)")
+    axis.set(title=heading(name), xlabel="Predicted risk (%, root scale)", ylabel="Observed risk (%)")
     return figure
 
 
