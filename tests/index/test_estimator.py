@@ -129,6 +129,7 @@ def test_equal_seeds_give_equal_files_and_other_seeds_other_files(fitted, tmp_pa
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
 
 
+@pytest.mark.filterwarnings("ignore:.*have more than 5 codes")
 @pytest.mark.parametrize("max_codes", [256, 5])
 def test_effect_of_a_code_is_the_change_when_it_is_left_out(max_codes):
     index = untrained(max_codes=max_codes)

@@ -99,7 +99,7 @@ def test_identifiers_keep_their_zeros_through_a_csv_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("admission_id,score\n1,2\n2,a\n", "column score, row 3: text of 1 characters is not a number"),
+        ("admission_id,score\n1,2\n2,a\n", "column score, row 3: text of 1 character is not a number"),
         ("admission_id,name\n1,a\n", "no numeric column other than admission_id"),
         ("id,score\n1,2\n", "lacks the column admission_id; it has id, score"),
         ("admission_id,score\n1,2\n1,3\n", "column admission_id, row 3: repeats an earlier row"),
