@@ -1,7 +1,9 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+import mlci
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.index.tally import Tally
 from toys import random_model
@@ -31,6 +33,15 @@ def test_codes_beyond_the_first_that_count_are_reported():
     assert (tally.overlong, tally.empty) == (1, 1)
     assert tally.problems() == [f"1 of 3 admissions have more than {most} codes: the first {most} count."]
     assert Tally(model).add(as_admissions(lists[:1], icd_version=10)).problems() == []
+
+
+def test_codes_longer_than_any_code_are_reported():
+    """Such as SNOMED's 195967001, asthma, of which ICD-9 reads 195, a cancer."""
+    index = mlci.load("us2010")
+    with pytest.warns(UserWarning, match=r"1 of 3 codes are longer than any code of their ICD version; each counts as"):
+        index.score([["195967001", "E880.9", "428.0"]], icd_version=9)
+    tally = Tally(index.model_).add(as_admissions([["I50.9", "S72.001A", "ZZZ99999"]], icd_version=10))
+    assert tally.lengthy == 0  # the last one is unknown, and reported as that
 
 
 def test_suspected_and_excluded_diagnoses_are_reported():

@@ -23,6 +23,7 @@ DATA = Path(__file__).parent / "data"
 FEW = 1000  # up to so many codes are looked up one by one, because Arrow would first index the whole table
 VERSIONS = (9, 10)
 OTHER = {9: 10, 10: 9}
+LONGEST = {0: 7, 9: 5, 10: 7}  # characters of a normalised code; version 0 is unknown
 JUNK = "[^A-Za-z0-9]+"  # ICD codes consist of ASCII letters and digits
 WIDE = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}  # full-width forms, as East Asian programs write them
 

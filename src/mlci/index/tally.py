@@ -13,6 +13,7 @@ import numpy as np
 
 from mlci.codes import certainty
 from mlci.codes.admissions import Admissions
+from mlci.codes.icd import LONGEST
 from mlci.index._understanding import poorly_understood
 from mlci.index.model import Model
 from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, count_makeup, shifts
@@ -46,6 +47,7 @@ class Tally:
     overlong: int = 0  # admissions with more codes than count
     foreign: Counter = field(default_factory=Counter)  # ICD version other than the model's -> codes
     stripped: int = 0  # ICD-9 codes that lack a leading zero
+    lengthy: int = 0  # known codes with more characters than a code of their ICD version can have
     unsure: int = 0  # codes marked as suspected or ruled out, which do not count
     attached: Counter = field(default_factory=Counter)  # code that may end in a German diagnostic-certainty letter
     unversioned: int = 0  # codes without an ICD version, if the model knows two
@@ -76,7 +78,10 @@ class Tally:
         values, versions, codes = admissions.values, admissions.versions, self.last_codes
         if codes is None or codes.values is not values or not np.array_equal(codes.versions, versions):
             attached = certainty.attached(values)
-            codes = _DistinctCodes(values, versions, self._stripped(admissions), categories_of(values), attached)
+            most = np.array([LONGEST[version] for version in versions.tolist()], dtype=np.int64)
+            lengthy = np.fromiter(map(len, values), np.int64, len(values)) > most
+            categories = categories_of(values)
+            codes = _DistinctCodes(values, versions, self._stripped(admissions), lengthy, categories, attached)
         often = dict(zip(values[codes.attached], admissions.mentions[codes.attached].tolist()))
         leaves = self.model.vocabulary.leaves(admissions)
         makeup = {} if percentile is None else count_makeup(admissions, leaves, codes.categories)
@@ -94,6 +99,7 @@ class Tally:
             overlong=self.overlong + int((admissions.counts > self.model.vocabulary.max_codes).sum()),
             foreign=foreign,
             stripped=self.stripped + max(int(admissions.mentions[codes.stripped].sum()), admissions.short),
+            lengthy=self.lengthy + int(admissions.mentions[codes.lengthy & (leaves > UNK)].sum()),
             unsure=self.unsure + admissions.unsure,
             attached=self.attached + Counter(often),
             unversioned=self.unversioned
@@ -153,6 +159,11 @@ class Tally:
                 f"{self.stripped:,} of {self.codes:,} codes lack a leading zero (38.9 for 038.9), as if a spreadsheet "
                 "had removed it; they are read as they are (--restore-zeros restores it)."
             )
+        if self.lengthy:
+            found.append(
+                f"{self.lengthy:,} of {self.codes:,} codes are longer than any code of their ICD version; each counts "
+                "as the code with which it begins."
+            )
         if self.unknown > self.codes / 2:
             found.append(f"{self.unknown:,} of {self.codes:,} codes are unknown to the model: scores mean little.")
         if self.few:
@@ -189,6 +200,7 @@ class _DistinctCodes:
     values: np.ndarray
     versions: np.ndarray
     stripped: np.ndarray  # whether they lack a leading zero
+    lengthy: np.ndarray  # whether they have more characters than a code of their ICD version can have
     categories: tuple[np.ndarray, np.ndarray]  # `shift.categories_of` the codes
     attached: np.ndarray  # positions of the codes that `certainty.attached` finds
 
