@@ -443,10 +443,8 @@ def _draft(
         )
     if any(map(_is_stay, rules.values())):
         notes["{} admissions end before they begin; the length of stay is not known."] = count("negative_stay")
-    notes[
-        f"{{}} admissions have an age below 0 or from {AGE_LIMIT}, or begin before the birth of their patient; their "
-        "age is not known."
-    ] = count("odd_age")
+    odd_ages = f"an age below 0 or from {AGE_LIMIT}, or begin before the birth of their patient"
+    notes[f"{{}} admissions have {odd_ages}; their age is not known."] = count("odd_age")
     named = [name for name in ("age", "sex", "split") if getattr(layout.admissions, name)]
     named += ["age"] if layout.admissions.born and not layout.admissions.age else []
     codes = codes_in_order(table["codes"], where)
