@@ -26,7 +26,7 @@ TABLES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*unknown to the model", "ignore:.*fewer than half", "ignore:.*have more than 3")
+@pytest.mark.filterwarnings("ignore:.*(unknown to the model|fewer than half|have more than 3|longer than any code)")
 @pytest.mark.parametrize("name", TABLES)
 @given(admission=codes)
 @settings(max_examples=25, deadline=None)
