@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,11 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # GPU kernels run on the process
 # Do not depend on the terminal or the network: tables of one width, no colours, no proxy for our own servers.
 os.environ |= {"COLUMNS": "120", "NO_COLOR": "1", "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 os.environ.pop("FORCE_COLOR", None)
+# Programs inherit which signals are ignored, and `mlci` keeps to it. Under nohup, or in the background of a script, the
+# tests go on ignoring these signals; the programs that they stop do not.
+for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(ignored) == signal.SIG_IGN:
+        signal.signal(ignored, lambda *_: None)
 REQUIRE_ALL = os.environ.get("MLCI_REQUIRE_ALL") == "1"
 # No deadline: the first example may import or compile something slow, and the machine may be busy. Hypothesis' own
 # profile `ci` has no deadline either, and uses the same hundred examples in every run.
