@@ -23,7 +23,7 @@ DATA = Path(__file__).parent / "data"
 FEW = 1000  # up to so many codes are looked up one by one, because Arrow would first index the whole table
 VERSIONS = (9, 10)
 OTHER = {9: 10, 10: 9}
-LONGEST = {0: 7, 9: 5, 10: 7}  # characters of a normalised code; version 0 is unknown
+LONGEST = {9: 5, 10: 7}  # characters of a normalised code
 JUNK = "[^A-Za-z0-9]+"  # ICD codes consist of ASCII letters and digits
 WIDE = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}  # full-width forms, as East Asian programs write them
 
@@ -68,7 +68,7 @@ def normalise_array(codes: "pa.Array") -> "pa.Array":
     import pyarrow.compute as pc
 
     if not pc.all(pc.ascii_is_alnum(codes)).as_py():  # the check is several times faster than replacing
-        if pc.any(pc.match_substring_regex(codes, "[\uff01-\uff5e]")).as_py():
+        if not pc.all(pc.string_is_ascii(codes)).as_py():
             codes = pa.array([code and code.translate(WIDE) for code in codes.to_pylist()], codes.type)
         codes = pc.replace_substring_regex(codes, JUNK, "")
     return pc.ascii_upper(codes)

@@ -78,7 +78,7 @@ class Tally:
         values, versions, codes = admissions.values, admissions.versions, self.last_codes
         if codes is None or codes.values is not values or not np.array_equal(codes.versions, versions):
             attached = certainty.attached(values)
-            most = np.array([LONGEST[version] for version in versions.tolist()], dtype=np.int64)
+            most = np.where(versions == 9, LONGEST[9], LONGEST[10])
             lengthy = np.fromiter(map(len, values), np.int64, len(values)) > most
             categories = categories_of(values)
             codes = _DistinctCodes(values, versions, self._stripped(admissions), lengthy, categories, attached)
