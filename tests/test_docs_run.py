@@ -75,7 +75,7 @@ def desk(tmp_path_factory, demos) -> Path:
     frame = cohort.table.to_pandas()
     codes = pd.DataFrame(frame["codes"].tolist()).iloc[:, :25].add_prefix("DX")
     visits = codes.assign(visit_id=range(len(codes)), expired=frame["mortality"].map({True: "Y", False: "N"}))
-    visits = visits.assign(los=frame["long_stay"].astype(int) * 6 + 3)
+    visits = visits.assign(los=frame["long_stay"].astype(int) * 6 + 3, **frame[["age", "sex", "hospital"]])
     visits.to_csv(folder / "visits.csv", index=False)
     visits.to_excel(folder / "visits.xlsx", index=False)
     (folder / "admissions.csv").write_text(blocks(ROOT / "README.md", "csv")[0])
