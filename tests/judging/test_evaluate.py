@@ -133,7 +133,7 @@ def test_bad_input_is_named(hospital):
         evaluate({"a": [0.0, 1.0], "b": [1.0]}, {"death": [0, 1]})
     with pytest.raises(InputError, match="groups: has 3 admissions"):
         evaluate(scores, labels, groups=[1, 2, 3])
-    with pytest.raises(InputError, match=r"has no column ward; it has .*sex"):
+    with pytest.raises(InputError, match=r"has no column ward; it has .*sex.*--keep COLUMN"):
         subgroup(cohort, "ward")
 
 

@@ -289,4 +289,7 @@ def subgroup(cohort: Cohort, name: str) -> np.ndarray:
         bands[np.isnan(age)] = None
         return bands
     known = [column for column in cohort.table.column_names if column not in ("codes", "admission_id", "subject_id")]
-    raise InputError(f"the cohort has no column {name}; it has {', '.join(known)}.")
+    raise InputError(
+        f"the cohort has no column {name}; it has {', '.join(known)}."
+        " (`mlci cohort file --keep COLUMN` copies a column into the cohort.)"
+    )
