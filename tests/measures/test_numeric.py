@@ -71,6 +71,15 @@ def test_rank_measures_equal_scipys_and_the_definition(x, y):
         assert value == pytest.approx((1 + tau) / 2)
 
 
+@pytest.mark.parametrize(("x", "y"), [(NORMAL, np.exp(NORMAL) + TIES / 2), (TIES, TIES + RNG.integers(0, 2, 400))])
+def test_the_influence_on_spearman_is_the_effect_of_leaving_an_admission_out(x, y):
+    x, y = x[:150], y[:150]
+    rho, influence = spearman(x, y)
+    others = [spearmanr(np.delete(x, place), np.delete(y, place))[0] for place in range(150)]
+    np.testing.assert_allclose(149 * (rho - np.array(others)) / 150, influence, atol=0.02 * abs(influence).max())
+    assert np.sqrt(influence @ influence) == pytest.approx(np.std(others) * np.sqrt(149), rel=0.05)
+
+
 def test_concordance_with_an_outcome_of_two_classes_is_auroc_with_its_influence():
     y = (RNG.random(400) < 0.3).astype(float)
     weight = RNG.gamma(2, size=400)

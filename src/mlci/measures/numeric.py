@@ -72,17 +72,26 @@ def spearman(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) 
     a, b = (_mid_ranks(values, mass) for values in (x, y))
     if not (a.any() and b.any()):
         return np.nan, np.zeros(len(x))
-    a, b = (values / np.sqrt(np.average(values**2, weights=mass)) for values in (a, b))
+    own, other = (np.sqrt(np.average(ranks**2, weights=mass)) for ranks in (a, b))
+    a, b = a / own, b / other
     rho = float(np.clip(np.average(a * b, weights=mass), -1, 1))
-    return rho, mass * (a * b - rho * (a * a + b * b) / 2) / mass.sum()
+    moved = a * b - rho * (a * a + b * b) / 2
+    # An admission also moves the ranks of those above it, in x and in y.
+    moved -= _up_to(x, mass * (b - rho * a)) / own + _up_to(y, mass * (a - rho * b)) / other
+    return rho, mass * moved / mass.sum()
 
 
 def _mid_ranks(values: np.ndarray, mass: np.ndarray) -> np.ndarray:
     """Return the weighted mid-rank of each value (the weight below it, plus half of its ties), centred."""
-    _, which = np.unique(values, return_inverse=True)
-    total = np.bincount(which, mass)
-    ranks = (np.cumsum(total) - total / 2)[which]
+    ranks = _up_to(values, mass)
     return ranks - np.average(ranks, weights=mass)
+
+
+def _up_to(values: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Return for each value the sum of `sums` over smaller values, plus half of that over its ties."""
+    _, which = np.unique(values, return_inverse=True)
+    total = np.bincount(which, sums)
+    return (np.cumsum(total) - total / 2)[which]
 
 
 def concordance(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> tuple[float, np.ndarray]:
