@@ -62,6 +62,19 @@ def test_cross_fitted_rivals_are_not_optimistic(cohort):
     assert cross_refitted(few.where(np.arange(400) < 12), ["mortality"]) == {}
 
 
+def test_cross_fitted_rivals_that_know_nothing_give_the_weighted_rate_to_all(cohort):
+    """Where a fold has much of the weight of deaths, the others have little; that must not rank its admissions last."""
+    few, rng = cohort.where(np.arange(len(cohort)) < 300), np.random.default_rng(0)
+    died, weight = rng.random(300) < 0.3, rng.gamma(0.4, size=300)
+    columns = {"codes": pa.array([["I10"]] * 300), "mortality": pa.array(died), "weight": pa.array(weight)}
+    table = few.table.drop_columns(["codes", "mortality"])
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+    log_odds = cross_refitted(replace(few, table=table), ["mortality"], weights="weight")["Charlson flags"]["mortality"]
+    rate = np.average(died, weights=weight)
+    np.testing.assert_allclose(log_odds, np.log(rate / (1 - rate)), atol=1e-6)
+
+
 def test_missing_columns_give_no_rival(cohort):
     def names(*missing: str) -> list[str]:
         parts = [

@@ -178,11 +178,12 @@ def cross_refitted(
     """
     fold = md5_split(map(str, numbered(judged.column("subject_id"))), [1 / folds] * folds)
     found: dict[str, dict[str, np.ndarray]] = {}
-    level = _levels(judged, outcomes)
+    weights = options.get("weights")
+    level = _levels(judged, outcomes, weights)
     for place in np.unique(fold):
         inside = fold == place
         # If a fold has many events, the others have few: without this correction their level would bias the AUROC.
-        others = _levels(judged.where(~inside), outcomes)
+        others = _levels(judged.where(~inside), outcomes, weights)
         learned = refitted(judged.where(~inside), judged.where(inside), outcomes, **options)
         for rival, columns in learned.items():
             for outcome, log_odds in columns.items():
@@ -194,11 +195,12 @@ def cross_refitted(
     return {rival: columns for rival, columns in whole.items() if columns}
 
 
-def _levels(cohort: Cohort, outcomes: Sequence[str]) -> dict[str, float]:
-    """Return the log-odds of each outcome's rate."""
+def _levels(cohort: Cohort, outcomes: Sequence[str], weights: str | None) -> dict[str, float]:
+    """Return the log-odds of each outcome's rate, weighted by the column `weights` if there is one."""
     y = cohort.labels(*outcomes)
+    weight = np.ones(len(y)) if weights is None else weights_of(cohort, weights)
     with np.errstate(divide="ignore", invalid="ignore"):  # if all have an outcome, or none has
-        return dict(zip(outcomes, np.log(np.nansum(y, axis=0)) - np.log((y == 0).sum(axis=0))))
+        return dict(zip(outcomes, np.log(weight @ (y == 1)) - np.log(weight @ (y == 0))))
 
 
 @dataclass(frozen=True)
