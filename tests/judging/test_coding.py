@@ -49,3 +49,13 @@ def test_admissions_without_codes_count_but_those_without_a_group_do_not():
     table = coding(some, np.array([0, 0, -1, 1] * 10), ["a", "b"]).set_index("group")
     assert table["codes"].tolist() == [0.5, 1.0]
     assert table["n"].tolist() == [20, 10]
+
+
+def test_an_unknown_age_is_no_old_age():
+    """Patients of unknown age record 2 codes, those of 90 record 6; each is compared with its own kind."""
+    lists = [["I50"] * 2, ["I50"] * 6] * 20
+    table = coding(cohort(lists, age=[None, 90.0] * 20), np.repeat([0, 1], [10, 30]), ["a", "b"])
+    assert table["ratio"].tolist() == [1, 1]
+    mostly = np.where(np.arange(40) < 20, 0, 1) * (np.arange(40) % 2)  # all unknown ages are in group a
+    expected = coding(cohort(lists, age=[None, 90.0] * 20), mostly, ["a", "b"]).set_index("group")["expected"]
+    assert expected["b"] == 6

@@ -80,7 +80,8 @@ def _kinds(cohort: Cohort) -> np.ndarray:
     columns = [cohort.column("icd_version").astype(np.int64), first]
     names = cohort.table.column_names
     if "age" in names:
-        columns.append(np.searchsorted([*AGES], cohort.table["age"].cast(pa.float64()).to_numpy(), side="right"))
+        ages = cohort.table["age"].cast(pa.float64()).to_numpy()
+        columns.append(np.where(np.isnan(ages), -1, np.searchsorted([*AGES], ages, side="right")) + 1)
     if "sex" in names:
         columns.append(_numbers(cohort.table["sex"].combine_chunks()))
     kind = np.zeros(len(cohort), dtype=np.int64)
