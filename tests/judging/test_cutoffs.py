@@ -45,3 +45,15 @@ def test_a_step_has_a_narrow_range_and_a_slope_a_wide_one():
     assert ranges[0].low <= 1.02
     assert ranges[0].high >= 1
     assert narrow < 0.1 < wide
+
+
+def test_an_outcome_of_weight_0_has_no_part():
+    """It is known only where `a` never happens, so that complete cases of all outcomes would leave out `a`."""
+    score, outcomes = draw(600)
+    outcomes = outcomes[~np.isnan(outcomes).any(axis=1)]
+    score, n = score[: len(outcomes)], len(outcomes)
+    masked = outcomes.copy()
+    masked[outcomes[:, 0] == 1, 2] = np.nan
+    options = {"patients": np.arange(n), "resamples": 20}
+    found = cutoff_range(score, masked, NAMES, weights=[1.0, 0.5, 0.0], **options)
+    assert found == cutoff_range(score, outcomes[:, :2], NAMES[:2], weights=[1.0, 0.5], **options)

@@ -36,8 +36,7 @@ def cutoff_range(
     score, outcomes = np.asarray(score, dtype=float), np.asarray(outcomes, dtype=float).reshape(len(score), -1)
     chosen = theory.cutoff(score, outcomes, names, weights=weights, mass=as_design(patients).weight)
     alpha = dict(zip(names, np.ones(len(names)) if weights is None else weights, strict=True))
-    _, _, kept, _ = theory.complete(score, outcomes, names)
-    used = [name for name in kept if alpha[name] > 0]
+    used = [name for name in names if name not in chosen.left_out]
     columns = outcomes[:, [list(names).index(name) for name in used]]
     statistic = _cut(score, columns, np.array([alpha[name] for name in used]))
     (drawn,) = resample.bootstrap([statistic], patients, resamples=resamples, seed=seed)
