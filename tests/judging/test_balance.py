@@ -176,3 +176,15 @@ def test_too_few_admissions_are_refused():
 def test_notebook_display(found):
     assert "risk difference" in repr(found)
     assert "<table>" in found._repr_html_()
+
+
+def test_the_separation_of_the_propensity_counts_weights(cohort):
+    """The propensity rises with the score, which is its only part, so that both have the same AUROC."""
+    from sklearn.metrics import roc_auc_score
+
+    drug, severe = cohort.column("drug").astype(int), (cohort.column("severity") > 0).astype(float)
+    options = {"treatment": "drug", "outcome": "mortality", "adjust": []}
+    found = balance(cohort, {"severe": severe}, weights="weight", **options)
+    wanted = roc_auc_score(drug, severe, sample_weight=cohort.column("weight"))
+    assert found.models["auroc"][0] == pytest.approx(wanted, rel=1e-9)
+    assert abs(wanted - roc_auc_score(drug, severe)) > 1e-4

@@ -270,4 +270,4 @@ def _separation(chance: np.ndarray, arms: _Arms) -> float:
     """Return the AUROC of the propensity for the treatment."""
     from mlci.measures.discrimination import auroc
 
-    return float(auroc(chance, arms.treated))
+    return float(auroc(chance, arms.treated, weight=arms.weight))
