@@ -8,7 +8,9 @@ from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.judging.evaluate import evaluate, judge, subgroup
 from mlci.measures import alignment, discrimination, information, resample
-from mlci.measures.registry import METRICS
+from mlci.measures.design import Design
+from mlci.measures.intervals import Reach
+from mlci.measures.registry import METRICS, Pair
 
 
 @pytest.fixture(scope="module")
@@ -231,3 +233,33 @@ def test_intervals_by_influence_are_not_resampled_for_a_single_score(monkeypatch
     alone = judge({"a": risk}, **data, **metrics).table
     pd.testing.assert_frame_equal(alone, whole.table[whole.table["model"] == "a"])
     assert len(whole.differences) == 1
+
+
+def test_a_constant_score_is_a_rival_with_weights_and_without(hospital):
+    """It orders nothing: AUROC is 1/2 and dCorr 0, in every resample too, so that differences from it have an interval."""
+    labels = hospital[1]
+    models, names = {"constant": np.ones(900), "good": hospital[0]["good"]}, ("auroc", "dcorr", "rank_dcorr", "nhsic")
+    plain, weighted = (
+        judge(models, labels, groups=groups, metrics=names, resamples=60)
+        for groups in (None, Design.of(np.arange(900), weights=np.full(900, 3.0)))
+    )
+    for found in (plain, weighted):
+        value = found.table.query("model == 'constant' and outcome == 'death'").set_index("metric")["value"]
+        assert value.to_dict() == {"auroc": 0.5, "dcorr": 0, "rank_dcorr": 0, "nhsic": 0}
+        apart = found.differences.query("outcome == 'death'").set_index("metric")
+        assert (apart["p"] < 1e-6).all()
+        assert (apart["low"] > 0).all()
+    np.testing.assert_allclose(plain.differences["low"], weighted.differences["low"], atol=1e-9)
+
+
+def test_the_interval_of_rank_dcorr_depends_on_known_outcomes_alone():
+    """Admissions without an outcome, all among the lowest scores, change no rank among the others."""
+    rng = np.random.default_rng(2)
+    score = np.sort(rng.normal(size=400))
+    y = np.where(np.arange(400) < 150, np.nan, rng.random(400) < 0.3 + 0.2 * (score > 1))
+    known, options = ~np.isnan(y), {"metrics": ["rank_dcorr"], "resamples": 0}
+    pair, alone = (Pair(score[rows], y[rows]) for rows in (np.full(400, True), known))
+    drawn, metric = rng.normal(0.3, 0.05, 100), METRICS["rank_dcorr"]
+    found, wanted = (metric.interval(of, metric.of(of), drawn, Reach(of.events)) for of in (pair, alone))
+    assert found == wanted
+    assert judge(score, y, **options).table["value"].tolist() == [found.value]

@@ -56,12 +56,12 @@ def _dependence(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, ra
 
     With weights there is no U-statistic: the square less the bias estimated from the resamples takes its place.
     """
+    known = ~np.isnan(pair.y)
     if pair.weight is not None:
-        known = pair.weight[~np.isnan(pair.y)]
         unbiased = 2 * value**2 - float(np.mean(drawn[np.isfinite(drawn)] ** 2)) if np.isfinite(drawn).any() else np.nan
-        return intervals.dependence(value, unbiased, drawn**2, reach, n=effective(known))
-    scores = midranks(pair.scores) if ranks else pair.scores
-    unbiased = independence.squared(scores, pair.y)
+        return intervals.dependence(value, unbiased, drawn**2, reach, n=effective(pair.weight[known]))
+    scores = pair.scores[known]
+    unbiased = independence.squared(midranks(scores) if ranks else scores, pair.y[known])
     return intervals.dependence(value, unbiased, drawn**2, reach, n=pair.n)
 
 

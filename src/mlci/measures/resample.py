@@ -118,14 +118,14 @@ def ranking(
         for sorted_score, columns in groups:
             weight = weights(sorted_score.rows)
             found = np.full((len(weight), len(columns), len(figures)), np.nan)
-            if len(sorted_score.values) > 1:
+            if len(sorted_score.values):
                 mass, drawn = sorted_score.mass(weight), [cases.drawn(weight) for cases in sorted_score.cases]
                 step = max(1, CACHED // len(sorted_score.values))
                 with np.errstate(divide="ignore", invalid="ignore"):  # of resamples in which no outcome is known
                     for start in range(0, len(weight), step):
                         part = slice(start, start + step)
                         found[part] = _ranking(sorted_score, mass[part], [columns[part] for columns in drawn], figures)
-                    if kernel != "energy" and "nhsic" in figures:
+                    if kernel != "energy" and "nhsic" in figures and len(sorted_score.values) > 1:
                         found[:, :, figures.index("nhsic")] = _nhsic(sorted_score, weight, kernel, sigma)
             sides.update(zip(columns, found.transpose(1, 0, 2)))
         return np.hstack([sides[column] for column in range(outcomes.shape[1])])
