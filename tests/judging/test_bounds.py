@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from mlci.judging.bounds import bounds
+from mlci.measures.design import Design
 from mlci.measures.discrimination import auroc
 
 
@@ -31,3 +32,11 @@ def test_an_unknown_outcome_has_scenarios_but_no_value():
     assert found.loc["share", ["all_absent", "all_present"]].tolist() == [0, 1]
     assert found["known"].isna().all()
     assert found.loc[["auroc", "dcorr"], ["all_absent", "all_present"]].isna().all(axis=None)
+
+
+def test_an_outcome_that_only_admissions_of_weight_0_know_has_no_figures():
+    y = np.where(np.arange(40) < 20, np.arange(40) % 2, np.nan)
+    design = Design.of(np.arange(40), weights=np.where(np.arange(40) < 20, 0.0, 1.0))
+    frame = bounds({"a": np.arange(40.0)}, {"died": y}, patients=design).set_index("figure")
+    assert frame["known"].isna().all()
+    assert frame.loc["share", ["all_absent", "all_present"]].tolist() == [0, 1]

@@ -3,6 +3,7 @@ import pytest
 
 from mlci.judging.evaluate import judge
 from mlci.judging.groups import LEAST, by_group, interactions, shown_groups, small
+from mlci.measures.design import Design
 from mlci.measures.discrimination import auroc
 
 
@@ -107,3 +108,14 @@ def test_evaluation_and_comparison_show_the_same_groups(hospital):
     assert list(dict.fromkeys(found["group"])) == ["", "M", "F or not known"]
     counts = found[found["metric"] == "auroc"].set_index("group")["positives"]
     assert counts["M"] + counts["F or not known"] == counts[""]
+
+
+def test_a_group_whose_weights_are_all_0_has_no_figures():
+    rng = np.random.default_rng(0)
+    risk, ward = rng.random(400), np.array(["A", "B"] * 200)
+    died, weight = (rng.random(400) < risk).astype(float), np.where(ward == "A", 0.0, 1.0)
+    design = Design.of(np.arange(400), weights=weight)
+    frame = by_group(risk, {"died": risk}, {"died": died}, {"ward": ward}, patients=design).set_index("group")
+    assert frame.loc["A", ["auroc", "auroc_low", "ratio", "ratio_low"]].isna().all()
+    assert frame.loc["B", "n"] == 200
+    assert frame.loc["B", "ratio_low"] < frame.loc["B", "ratio"] < frame.loc["B", "ratio_high"]

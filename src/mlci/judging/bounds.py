@@ -61,4 +61,5 @@ def bounds(
 def _share(pair: Pair) -> float:
     """Return the share of admissions with a known outcome that have it."""
     known = ~np.isnan(pair.y)
-    return float(mean(pair.y[known], None if pair.weight is None else pair.weight[known])) if known.any() else np.nan
+    design = pair.design.take(known)
+    return np.nan if design.is_empty else float(mean(pair.y[known], design.weight))

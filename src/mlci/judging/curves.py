@@ -291,10 +291,10 @@ def risk_curves(
     result = []
     for name, outcome in zip(names, outcomes.T, strict=True):
         known = ~np.isnan(outcome)
-        if not known.any():
+        design = None if patients is None else as_design(patients).take(known)
+        if not known.any() or (design is not None and design.is_empty):
             continue
         outcome, seeds = outcome[known], [np.asarray(score, dtype=float)[known] for score in scores]
-        design = None if patients is None else as_design(patients).take(known)
         weight = None if design is None else design.weight
         fits = [isotonic(score, outcome, weight=weight) for score in seeds]
         changes = tuple(delta(fit, score, weight) for fit, score in zip(fits, seeds))
@@ -322,10 +322,10 @@ def mean_curves(
     result = []
     for name, values in columns.items():
         known = np.isfinite(values)
-        if not known.any():
+        design = as_design(np.arange(len(values)) if patients is None else patients).take(known)
+        if design.is_empty:
             continue
         y, seeds = values[known], [np.asarray(score, dtype=float)[known] for score in scores]
-        design = as_design(np.arange(len(values)) if patients is None else patients).take(known)
         lines = [_nondecreasing(score, y, design.weight) for score in seeds]
         rises = tuple(delta(line, score, design.weight) for line, score in zip(lines, seeds))
         trend = Trend(name, rises, len(y), int((y > 0).sum()), float(np.average(y, weights=design.weight)))

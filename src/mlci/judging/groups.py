@@ -121,8 +121,11 @@ def by_group(
                 figures = []
                 for metric in (METRICS["auroc"], METRICS["observed_expected"]):
                     assert metric.interval is not None
-                    found = metric.interval(pair, metric.of(pair), NOTHING, Reach(pair.events))
-                    figures += [found.value, found.low, found.high]
+                    value, bounds = metric.of(pair), [np.nan, np.nan]
+                    if np.isfinite(value):
+                        found = metric.interval(pair, value, NOTHING, Reach(pair.events))
+                        bounds = [found.low, found.high]
+                    figures += [value, *bounds]
                 rows.append((by, group, name, pair.n, int(np.nansum(pair.y)), *figures))
     heads = ["by", "group", "outcome", "n", "positives"]
     return pd.DataFrame(rows, columns=[*heads, *_heads("auroc"), *_heads("ratio")])

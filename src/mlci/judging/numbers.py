@@ -83,6 +83,8 @@ def judge_numbers(
         if known.sum() < LEAST:
             continue
         drawn, y = design.take(known), column[known]
+        if drawn.is_empty:
+            continue
         for model, score in models.items():
             x, predicted = score[known], (expected or {}).get(model, {}).get(name)
             row = {"model": model, "outcome": name, "n": len(y)}

@@ -73,6 +73,11 @@ class Design:
         return Design(cluster, weight, np.unique(own, return_inverse=True)[1][cluster])
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no admission counts: there is none, or all weights are 0, as they may be in a subgroup."""
+        return not len(self) or (self.weight is not None and not self.weight.any())
+
+    @property
     def clusters(self) -> int:
         return int(self.cluster.max()) + 1
 
