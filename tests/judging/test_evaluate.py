@@ -236,7 +236,7 @@ def test_intervals_by_influence_are_not_resampled_for_a_single_score(monkeypatch
 
 
 def test_a_constant_score_is_a_rival_with_weights_and_without(hospital):
-    """It orders nothing: AUROC is 1/2 and dCorr 0, in every resample too, so that differences from it have an interval."""
+    """It orders nothing, in every resample: AUROC is 1/2 and dCorr 0, and differences from it have an interval."""
     labels = hospital[1]
     models, names = {"constant": np.ones(900), "good": hospital[0]["good"]}, ("auroc", "dcorr", "rank_dcorr", "nhsic")
     plain, weighted = (

@@ -84,3 +84,20 @@ def test_a_subgroup_of_small_weights_has_the_figures_of_its_weights(metric: Metr
     assert metric.applies(own) == metric.applies(among)
     if metric.applies(own):
         assert metric.of(among) == pytest.approx(metric.of(own), rel=1e-6)
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)
+def test_a_class_of_weight_0_does_not_occur(metric: Metric):
+    """Figures that need both classes are empty, as they are for the admissions that count."""
+    weight = np.where(Y == 1, 0.0, RNG.uniform(0.5, 2, len(Y)))
+    pair = replace(PAIR, patients=Design.of(np.arange(len(Y)), weights=weight))
+    rows = weight > 0
+    assert PAIR.risk is not None
+    counted = Pair(
+        SCORES[rows], Y[rows], PAIR.risk[rows], patients=Design.of(np.arange(rows.sum()), weights=weight[rows])
+    )
+    if metric.applies(pair):
+        assert metric.of(pair) == pytest.approx(metric.of(counted), nan_ok=True)
+        assert np.isnan(metric.of(pair)) == (
+            bool(metric.depends) or metric.name in ("risk_auroc", "slope", "intercept")
+        )

@@ -4,6 +4,7 @@ import pytest
 from mlci.base.errors import InputError
 from mlci.measures import discrimination, information, resample
 from mlci.measures.alignment import distance_correlation, nhsic
+from mlci.measures.design import Design
 from mlci.measures.resample import RANKING, bootstrap, ranking
 
 
@@ -173,6 +174,19 @@ def test_a_resample_without_both_classes_is_undefined_and_left_out():
     [found] = bootstrap([ranking(score, y, sigma=1.0)], np.arange(6), resamples=200)
     lost = np.isnan(found[:, 0]).mean()
     assert lost == pytest.approx((5 / 6) ** 6, abs=0.12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_so_is_a_weighted_one_whatever_the_rounding_of_its_sums(seed):
+    rng = np.random.default_rng(seed)
+    score, y, weight = rng.normal(size=60), (np.arange(60) < 57).astype(float), rng.gamma(1, size=60)
+    controls = lambda weights: weights(np.arange(60))[:, 57:].any(axis=1)[:, None]  # noqa: E731
+    statistics = [ranking(score, y, sigma=1.0), resample.area(score, y), controls]
+    *figures, both = bootstrap(statistics, Design.of(np.arange(60), weights=weight), resamples=400)
+    assert 0.02 < np.mean(~both) < 0.08  # e^-3
+    for found in figures:
+        assert (np.isfinite(found).all(axis=1) == both[:, 0]).all()
+        assert (np.isfinite(found).any(axis=1) == both[:, 0]).all()
 
 
 def test_no_resamples_is_an_error():

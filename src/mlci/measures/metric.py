@@ -64,8 +64,9 @@ class Pair:
 
     @lazy_property
     def has_both(self) -> bool:
-        """Whether both classes of the outcome occur; otherwise no score can be judged by it."""
-        return bool((self.y == 0).any() and (self.y == 1).any())
+        """Whether both classes of the outcome occur and count; otherwise no score can be judged by it."""
+        counts = True if self.weight is None else self.weight > 0
+        return all(bool(np.any((self.y == kind) & counts)) for kind in (0, 1))
 
     @lazy_property
     def by_neighbours(self) -> np.ndarray:
@@ -168,7 +169,8 @@ class Metric:
         resampler: computes it on resampled patients; None if it is not resampled.
         interval: computes the interval from the pair, the figure, its resamples and the reach; None if it has none.
         drawn: the metric whose resamples it uses, if it has none of its own.
-        by_influence: whether its interval uses influences, so that resamples serve differences alone.
+        by_influence: whether value and interval use influences, which apply weights themselves, so that resamples serve
+            differences alone.
         unit: "nats", or empty for a pure number.
         better: the better direction (larger or smaller), or the ideal value.
         depends: what of the score it depends on, in words.
@@ -204,7 +206,7 @@ class Metric:
         """
         if self.depends and not pair.has_both:
             return float("nan")
-        if pair.weight is None or self.resampler is None:
+        if pair.weight is None or self.resampler is None or self.by_influence:
             return self.value(pair)
         return self.resampler.at_weights(pair, self.name)
 

@@ -27,6 +27,7 @@ RANKING = ("dcorr", "nhsic", "auroc", "average_precision", "rank_dcorr")
 CALIBRATION = ("observed_expected", "brier", "slope", "intercept", "brier_skill", "deviance", "nagelkerke")
 CELLS = 1 << 20  # weights (resamples x admissions) that a thread holds at once
 CACHED = 1 << 16  # weights that are summed at once, to fit into a core's cache
+ROUNDING = 1e-10  # relative error that sums of weights may have
 
 
 def bootstrap(
@@ -198,7 +199,7 @@ def _ranking(
     found = np.full((len(mass), len(sorted_score.cases), len(figures)), np.nan)
     for place, (cases, drawn) in enumerate(zip(sorted_score.cases, drawn_cases)):
         n1 = drawn.sum(axis=1)
-        mixed = (n1 > 0) & (n1 < n)
+        mixed = _has_both(n1, n)
         reached, rate = np.cumsum(drawn, axis=1), n1 / n
         grown = drawn * (2 * reached - drawn)  # by how much c² grows at each case's value
         columns: dict[str, np.ndarray] = {}
@@ -244,8 +245,13 @@ def _nhsic(sorted_score: _SortedScore, weight: np.ndarray, kernel: str, sigma: f
         profiles[:, :, place] = -(mass * (n1[:, place] / n)[:, None]).T
         profiles[cases.value, :, place] += drawn.T
     forms, norm = alignment.rbf(sorted_score.values, mass.T, profiles, kernel, sigma)
-    mixed = (n1 > 0) & (n1 < n[:, None])
+    mixed = _has_both(n1, n[:, None])
     return np.where(mixed, _ratio(forms, norm[:, None] * n1 * (1 - n1 / n[:, None])), np.nan)
+
+
+def _has_both(cases: np.ndarray, everyone: np.ndarray) -> np.ndarray:
+    """Return whether both classes were drawn, from the summed weights of the cases and of everyone."""
+    return (cases > 0) & (everyone - cases > ROUNDING * everyone)
 
 
 def _ratio(forms: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -276,8 +282,8 @@ def area(scores: np.ndarray, y: np.ndarray) -> Statistic:
         drawn, middle = cases.drawn(weight), below - mass / 2
         n, n1 = below[:, -1], drawn.sum(axis=1)
         won = _sum(drawn, middle.take(cases.value, axis=1)) - n1 * n1 / 2
-        pairs = n1 * (n - n1)
-        return np.divide(won, pairs, out=np.full(len(weight), np.nan), where=pairs > 0)[:, None]
+        pairs, mixed = n1 * (n - n1), _has_both(n1, n)
+        return np.divide(won, pairs, out=np.full(len(weight), np.nan), where=mixed)[:, None]
 
     return statistic
 
