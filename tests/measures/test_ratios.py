@@ -125,7 +125,9 @@ def test_groups_that_differ_by_chance_alone_have_no_overdispersion():
     assert not alike.found
     assert prior(rng.poisson(expected), expected).sd < 0.02
     # Two groups are too few to estimate it.
-    assert not dispersion([1, 90], [30.0, 30.0]).found
+    few = dispersion([1, 90], [30.0, 30.0])
+    assert np.isnan(few.phi)
+    assert not few.found
 
 
 @pytest.mark.slow

@@ -107,6 +107,20 @@ def test_groups_of_nothing_but_few_events_have_a_page_too():
         assert "of 0 " not in page
 
 
+def test_two_groups_are_not_said_to_differ_no_more_than_by_chance(found):
+    """Of two groups nobody can say what is usual; of more, the page says how the outer ones were treated."""
+    cohort = six_hospitals(effect=2.0)
+    two = cohort.where(np.isin(cohort.column("hospital"), ["A", "B"]))
+    apart = compare(two, {"age": two.column("age")}, by="hospital", outcome="mortality", resamples=0)
+    assert apart.models["ranked"].tolist() == [2]
+    page = build(apart, command="")
+    assert "than expected by chance" not in page
+    assert "The true ratios have" in page
+    for method, words in (("additive", "winsorised at the outer tenths"), ("shmi", "without the outer tenths")):
+        page = build(replace(found, overdispersion=method), command="")
+        assert page.count(words) == 3  # once for each score, and in the table of scores
+
+
 def test_two_treatments_have_a_page_of_their_own():
     cohort = six_hospitals()
     drug = np.where(cohort.column("severity") + np.sin(np.arange(len(cohort))) > 0, "new & old", "old")

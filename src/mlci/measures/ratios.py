@@ -28,7 +28,7 @@ METHODS = ("additive", "multiplicative", "shmi", "none")
 class Dispersion:
     """How much more groups differ than chance allows, and the method by which the funnel allows for it.
 
-    `phi` is the mean squared z-score. `tau2` is the variance between groups on the method's scale: the square root of
+    `phi` is the mean squared z-score, NaN of fewer than three groups. `tau2` is the variance between groups on the method's scale: the square root of
     the ratio, or for `shmi` its logarithm.
     """
 
@@ -96,7 +96,7 @@ def dispersion(observed: Any, expected: Any, *, method: str = "additive") -> Dis
         raise InputError(f"overdispersion {method!r}: allowed are {', '.join(METHODS)}.")
     observed, expected = np.asarray(observed, dtype=float), np.asarray(expected, dtype=float)
     if len(observed) < 3:  # too few to estimate it
-        return Dispersion(method, 1.0, 0.0)
+        return Dispersion(method, np.nan, 0.0)
     z, error = _z(observed, expected, method)
     if method == "shmi":
         place = np.floor(midranks(z) / TRIM / (len(z) + 1))
@@ -104,7 +104,7 @@ def dispersion(observed: Any, expected: Any, *, method: str = "additive") -> Dis
         z, error = z[kept], error[kept]
     else:
         z = np.clip(z, *np.quantile(z, [TRIM, 1 - TRIM]))
-    phi, precision = float(np.mean(z**2)) if len(z) else 1.0, 1 / error**2
+    phi, precision = float(np.mean(z**2)), 1 / error**2
     spare = precision.sum() - np.sum(precision**2) / precision.sum() if len(z) > 1 else 0.0
     tau2 = (len(z) * phi - (len(z) - 1)) / spare if spare > 0 else 0.0
     return Dispersion(method, phi, max(0.0, float(tau2)))
@@ -145,9 +145,9 @@ def funnel(expected: Any, spread: Dispersion, *, level: float) -> tuple[np.ndarr
 
     Args:
         expected: expected counts, all above 0.
-        spread: from `dispersion`; without overdispersion, or with the method `none`, limits are those of a Poisson
-            count.
-        level: the share of groups between the limits.
+        spread: from `dispersion`; without overdispersion, or with the method `none`, limits are the exact interval of a
+            Poisson mean around the expected count, as in FunnelPlotR. Of few events, more counts are below than above.
+        level: the share of groups between the limits, about.
 
     >>> low, high = funnel([25.0], Dispersion("additive", 1.0, 0.0), level=0.95)
     >>> low.round(3).tolist(), high.round(3).tolist()

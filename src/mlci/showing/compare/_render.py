@@ -118,16 +118,19 @@ def _summary(found: Comparison, row) -> str:
     frame = found.of(row.model)
     room = Dispersion(found.overdispersion, row.phi, row.tau2).found
     differ = f"Groups differ {'more' if row.tau2 > 0 else 'no more'} than expected by chance"
+    outer = "without" if found.overdispersion == "shmi" else "winsorised at"
     out = int(frame["verdict"].isin([VERDICTS[0], VERDICTS[2]]).sum())
     limits = f"the 99.8% limits, {ROOM[found.overdispersion]}" if room else f"the 99.8% limits {ROOM['none']}"
     if not row.ranked:
         return f"No group has {LEAST} expected events. The recalibrated risks have an AUROC of {row.auroc:.3f}."
-    return (
-        f"{differ} (mean squared z-score, winsorised at the outer tenths: {row.phi:.2f}). The true ratios have an "
-        f"estimated standard deviation of {row.spread:.2f}. {out} of {row.ranked} groups "
-        f"{'lies' if out == 1 else 'lie'} beyond {limits}; by chance, about {(1 - ALARM) * row.ranked:.1f} would. "
-        f"The recalibrated risks have an AUROC of {row.auroc:.3f}."
-    )
+    sentences = [
+        f"{differ} (mean squared z-score, {outer} the outer tenths: {row.phi:.2f})." if np.isfinite(row.phi) else "",
+        f"The true ratios have an estimated standard deviation of {row.spread:.2f}.",
+        f"{out} of {row.ranked} groups {'lies' if out == 1 else 'lie'} beyond {limits}; by chance, about "
+        f"{(1 - ALARM) * row.ranked:.1f} would.",
+        f"The recalibrated risks have an AUROC of {row.auroc:.3f}.",
+    ]
+    return " ".join(filter(None, sentences))
 
 
 def _row(line) -> dict[str, Any]:
