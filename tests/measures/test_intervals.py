@@ -146,3 +146,18 @@ def test_difference_and_its_p_value():
     assert difference(0.0, np.ones(9), np.ones(9), Reach(9)).p == 1
     assert np.isnan(difference(0.0, np.full(2, np.nan), np.ones(2), Reach(9)).low)
     assert intervals.Difference(0, 0, 0, 1) == difference(0.0, np.ones(9), np.ones(9), Reach(9))
+
+
+@pytest.mark.parametrize("excess", [0.25, 1.0, 4.0])
+@pytest.mark.parametrize("name", ["observed_expected", "calibration_error"])
+def test_risks_that_are_all_too_high_are_no_correlation_within_clusters(name, excess):
+    """Outcomes of 60 hospitals with 50 independent admissions each: clusters hardly widen the interval."""
+    rng = np.random.default_rng(0)
+    risk = rng.beta(1, 12, 3000)
+    y = (rng.random(3000) < risk).astype(float)
+    metric, widths = METRICS[name], []
+    for patients in (np.arange(3000), np.arange(3000) // 50):
+        pair = Pair(risk, y, np.clip(excess * risk, 0, 0.95), patients=patients)
+        found = metric.interval(pair, metric.of(pair), np.full(1, np.nan), Reach(pair.events))
+        widths.append(found.high - found.low)
+    assert 1 <= widths[1] / widths[0] < 1.25

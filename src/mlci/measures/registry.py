@@ -89,7 +89,7 @@ def _observed_expected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
     if weight is not None:
         squares = residuals**2
         n = float(weight.sum() * (weight @ squares) / max(weight**2 @ squares, 1e-300))
-    effective_n = n / _design_effect(pair, residuals)
+    effective_n = n / _design_effect(pair, y - value * risks if value > 0 else residuals)
     low, high = wilson(mean(y, weight) * effective_n, effective_n, level=reach.level)
     expected = mean(risks, weight)
     return Interval(value, float(low / expected), float(high / expected))
@@ -114,11 +114,16 @@ def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
     risks, y = pair.risk[known], pair.y[known]
     weight = None if pair.weight is None else pair.weight[known]
     gaps, variances, shares = discrimination.calibration_gaps(risks, y, weight=weight)
-    return intervals.mean_square(value, gaps, variances * _design_effect(pair, y - risks), shares, reach)
+    level = pair.calibration.intercept
+    residuals = y - (discrimination.expit(discrimination.logit(risks) + level) if np.isfinite(level) else risks)
+    return intervals.mean_square(value, gaps, variances * _design_effect(pair, residuals), shares, reach)
 
 
 def _design_effect(pair: Pair, residuals: np.ndarray) -> float:
-    """Return the design effect: variance of the sum of residuals by patient over that by admission, at least 1."""
+    """Return the design effect: variance of the sum of residuals by patient over that by admission, at least 1.
+
+    The residuals must be those of risks of the right level: a common excess would look like correlation.
+    """
     known = ~np.isnan(pair.y)
     moved = np.zeros(len(known))
     moved[known] = residuals if pair.weight is None else pair.weight[known] * residuals
