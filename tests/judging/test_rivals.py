@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import t as student
 from sklearn.metrics import roc_auc_score
 
 from mlci.judging import rivals
@@ -146,6 +147,18 @@ def test_intervals_agree_with_resampling_and_grow_with_repeated_patients():
     assert gap == pytest.approx((drawn[:, 0] - drawn[:, 1]).std(), rel=0.15)
     twice = compare(np.tile(score, 2), {}, {"y": np.tile(y, 2)}, patients=np.tile(np.arange(n), 2)).set_index("model")
     assert twice.loc[OWN, "high"] - twice.loc[OWN, "low"] == pytest.approx(3.92 * error, rel=0.03)
+
+
+def test_few_clusters_have_as_few_degrees_of_freedom_as_survey_programs_give_them():
+    """Twelve hospitals of a hundred admissions: a gap of any number of deaths has 11 degrees of freedom."""
+    rng = np.random.default_rng(4)
+    hospital = np.repeat(np.arange(12), 100)
+    y = (rng.random(1200) < 0.3).astype(float)
+    own, other = y + rng.normal(0, 1.2, 1200) + rng.normal(size=12)[hospital], y + rng.normal(0, 1.5, 1200)
+    row = compare(own, {"other": {"y": other}}, {"y": y}, patients=hospital).set_index("model").loc["other"]
+    moved = area(own, y)[1] - area(other, y)[1]
+    error = np.sqrt(np.sum(np.bincount(hospital, moved) ** 2) * 12 / 11)
+    assert row["gap_high"] - row["gap"] == pytest.approx(student.ppf(0.975, 11) * error)
 
 
 def test_one_class_gives_no_row_and_perfect_separation_a_wide_interval():

@@ -25,7 +25,7 @@ from mlci.measures.alignment import group_by_known
 from mlci.measures.design import Design, as_design, numbered
 from mlci.measures.discrimination import expit, log_losses, skill
 from mlci.measures.intervals import Reach, area
-from mlci.measures.weighted import effective
+from mlci.measures.metric import Pair
 
 LEARNED = 50_000  # most training admissions; forty weights need no more
 LEAST = 10  # training admissions with an outcome, and without it, that a rival needs
@@ -313,7 +313,7 @@ def compare(
         positives, n = int(np.nansum(y)), int((~np.isnan(y)).sum())
         if not 0 < positives < n:
             continue
-        reach = Reach(_events(y, design)).quantile
+        reach = Reach(Pair(own, y, patients=design).events).quantile
         columns = {name: own, **{rival: scores[outcome] for rival, scores in rivals.items() if outcome in scores}}
         first: tuple[float, np.ndarray] | None = None  # of the index, which comes first
         for model, scores in columns.items():
@@ -325,12 +325,6 @@ def compare(
             rows.append((model, outcome, value, found.low, found.high, gap, *sides, n, positives))
     columns = ["model", "outcome", "value", "low", "high", "gap", "gap_low", "gap_high", "n", "positives"]
     return pd.DataFrame(rows, columns=columns)
-
-
-def _events(y: np.ndarray, design: Design) -> int:
-    """Return the number of admissions of the rarer class; with weights, the effective number."""
-    kinds = (y == 1, y == 0)
-    return round(min(rows.sum() if design.weight is None else effective(design.weight[rows]) for rows in kinds))
 
 
 def _root(moved: np.ndarray, design: Design) -> float:
