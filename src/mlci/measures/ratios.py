@@ -28,8 +28,8 @@ METHODS = ("additive", "multiplicative", "shmi", "none")
 class Dispersion:
     """How much more groups differ than chance allows, and the method by which the funnel allows for it.
 
-    `phi` is the mean squared z-score, NaN of fewer than three groups. `tau2` is the variance between groups on the method's scale: the square root of
-    the ratio, or for `shmi` its logarithm.
+    `phi` is the mean squared z-score, NaN of fewer than three groups. `tau2` is the variance between groups on the
+    method's scale: the square root of the ratio, or for `shmi` its logarithm.
     """
 
     method: str
