@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 from scipy.stats import rankdata
+from scipy.stats import t as student
 
 from mlci.measures import discrimination, intervals
 from mlci.measures._proportion import wilson
@@ -161,3 +162,26 @@ def test_risks_that_are_all_too_high_are_no_correlation_within_clusters(name, ex
         found = metric.interval(pair, metric.of(pair), np.full(1, np.nan), Reach(pair.events))
         widths.append(found.high - found.low)
     assert 1 <= widths[1] / widths[0] < 1.25
+
+
+def test_few_clusters_widen_the_intervals_of_level_by_students_quantile():
+    """Eight hospitals: bounds are as many standard errors away as Student's t with 7 degrees of freedom says."""
+    rng = np.random.default_rng(1)
+    hospital = np.repeat(np.arange(8), 60)
+    log_odds = rng.normal(-2, 1, 480)
+    y = (rng.random(480) < expit(log_odds + rng.normal(0.3, 0.6, 8)[hospital])).astype(float)
+    risk, far = expit(log_odds), student.ppf(0.975, 7)
+    pair = Pair(log_odds, y, risk, patients=hospital)
+    ratio, shift = (METRICS[name] for name in ("observed_expected", "intercept"))
+    found = ratio.interval(pair, ratio.of(pair), np.empty(0), Reach(pair.events))
+    residuals = y - found.value * risk
+    effect = np.sum(np.bincount(hospital, residuals) ** 2) / np.sum(residuals**2)
+    for bound in (found.low, found.high):
+        rate = bound * risk.mean()
+        assert (y.mean() - rate) ** 2 == pytest.approx(far**2 * effect * rate * (1 - rate) / 480)
+    found = shift.interval(pair, shift.of(pair), np.empty(0), Reach(pair.events))
+    residuals = y - expit(log_odds + found.value)
+    effect = np.sum(np.bincount(hospital, residuals) ** 2) / np.sum(residuals**2)
+    for bound in (found.low, found.high):
+        moved = expit(log_odds + bound)
+        assert (y.sum() - moved.sum()) ** 2 == pytest.approx(far**2 * effect * np.sum(moved * (1 - moved)), rel=1e-6)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mlci.measures.design import as_design
+from mlci.measures.design import Design, as_design
 from mlci.measures.discrimination import FAR, expit
 from mlci.measures.distributions import normal_quantile, root, student_quantile, student_tail
 from mlci.measures.weighted import effective
@@ -147,9 +147,7 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
     if delong > 0 and rarer > 1:
         own = delong * rarer / (rarer - 1) / variance(value)
         factor = float(max(1.0, design.variance(influence) / delong) * own ** (rarer / (rarer + SMOOTHED)))
-    few = design.clusters < len(design) and design.degrees < MANY
-    far = student_quantile(design.degrees, (1 + level) / 2) if few else normal_quantile((1 + level) / 2)
-    reach = far**2 * factor
+    reach = far(design, level) ** 2 * factor
 
     def beyond(place: float) -> float:
         return (value - place) ** 2 - reach * variance(place)
@@ -157,6 +155,20 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
     low = root(beyond, 0.0, value * (1 - EDGE)) if value > 0 else 0.0
     high = root(beyond, 1 - (1 - value) * (1 - EDGE), 1.0) if value < 1 else 1.0
     return Interval(float(value), float(low), float(high))
+
+
+def far(design: Design, level: float) -> float:
+    """Return how many standard errors an interval reaches: a normal quantile, or Student's where clusters are few.
+
+    Args:
+        design: the sampling design of the admissions.
+        level: the confidence level.
+
+    >>> [round(far(as_design(patients), 0.95), 2) for patients in (range(20), [0, 0, 1, 1, 2, 2])]
+    [1.96, 4.3]
+    """
+    few = design.clusters < len(design) and design.degrees < MANY
+    return student_quantile(design.degrees, (1 + level) / 2) if few else normal_quantile((1 + level) / 2)
 
 
 def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:

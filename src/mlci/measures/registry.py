@@ -15,6 +15,7 @@ from mlci.measures import discrimination, independence, intervals, resample
 from mlci.measures._arrays import midranks
 from mlci.measures._proportion import wilson
 from mlci.measures.alignment import distance_correlation, nhsic
+from mlci.measures.distributions import normal_quantile
 from mlci.measures.intervals import Interval, Reach
 from mlci.measures.metric import Metric as Metric
 from mlci.measures.metric import Pair as Pair
@@ -89,7 +90,7 @@ def _observed_expected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
     if weight is not None:
         squares = residuals**2
         n = float(weight.sum() * (weight @ squares) / max(weight**2 @ squares, 1e-300))
-    effective_n = n / _design_effect(pair, y - value * risks if value > 0 else residuals)
+    effective_n = n / _widened(pair, y - value * risks if value > 0 else residuals, reach)
     low, high = wilson(mean(y, weight) * effective_n, effective_n, level=reach.level)
     expected = mean(risks, weight)
     return Interval(value, float(low / expected), float(high / expected))
@@ -102,7 +103,7 @@ def _intercept(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Int
     if pair.weight is not None:  # the score test is for unweighted admissions
         return _plain(pair, value, drawn, reach)
     log_odds, y = discrimination.logit(pair.risk[known]), pair.y[known]
-    design_effect = _design_effect(pair, y - discrimination.expit(log_odds + value))
+    design_effect = _widened(pair, y - discrimination.expit(log_odds + value), reach)
     return intervals.shift(value, log_odds, y.sum(), design_effect=design_effect, level=reach.level)
 
 
@@ -117,6 +118,14 @@ def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
     level = pair.calibration.intercept
     residuals = y - (discrimination.expit(discrimination.logit(risks) + level) if np.isfinite(level) else risks)
     return intervals.mean_square(value, gaps, variances * _design_effect(pair, residuals), shares, reach)
+
+
+def _widened(pair: Pair, residuals: np.ndarray, reach: Reach) -> float:
+    """Return the design effect, larger where clusters are so few that normal quantiles are too small."""
+    return (
+        _design_effect(pair, residuals)
+        * (intervals.far(pair.design, reach.level) / normal_quantile((1 + reach.level) / 2)) ** 2
+    )
 
 
 def _design_effect(pair: Pair, residuals: np.ndarray) -> float:
