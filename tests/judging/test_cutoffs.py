@@ -57,3 +57,11 @@ def test_an_outcome_of_weight_0_has_no_part():
     options = {"patients": np.arange(n), "resamples": 20}
     found = cutoff_range(score, masked, NAMES, weights=[1.0, 0.5, 0.0], **options)
     assert found == cutoff_range(score, outcomes[:, :2], NAMES[:2], weights=[1.0, 0.5], **options)
+
+
+def test_resamples_without_a_known_admission_are_left_out():
+    """Only two of forty patients have known outcomes; every eighth resample holds neither."""
+    score, outcomes, patients = np.arange(200.0), np.full((200, 1), np.nan), np.arange(200) // 5
+    outcomes[:10, 0] = np.arange(10) > 4
+    found = cutoff_range(score, outcomes, ["a"], patients=patients, resamples=60)
+    assert (found.value, found.low, found.high) == (5, 5, 5)

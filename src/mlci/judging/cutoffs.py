@@ -55,7 +55,7 @@ def _cut(score: np.ndarray, outcomes: np.ndarray, alpha: np.ndarray) -> resample
         weight = weights(rows)
         many = np.add.reduceat(weight, starts, axis=1)
         cases = np.stack([np.add.reduceat(weight * column, starts, axis=1) for column in outcomes.T], axis=2)
-        n = weight.sum(axis=1)
+        n = np.maximum(weight.sum(axis=1), 1e-300)  # a resample may hold none of the admissions
         rate = cases.sum(axis=1) / n[:, None]
         shape = (len(weight), len(alpha), len(alpha))
         covariance = (weight @ pairs).reshape(shape) / n[:, None, None] - rate[:, :, None] * rate[:, None, :]
