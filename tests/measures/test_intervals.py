@@ -185,3 +185,16 @@ def test_few_clusters_widen_the_intervals_of_level_by_students_quantile():
     for bound in (found.low, found.high):
         moved = expit(log_odds + bound)
         assert (y.sum() - moved.sum()) ** 2 == pytest.approx(far**2 * effect * np.sum(moved * (1 - moved)), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["auroc", "risk_auroc", "observed_expected", "intercept", "calibration_error"])
+def test_hospitals_that_know_no_outcome_have_no_part_in_an_interval(name):
+    rng = np.random.default_rng(2)
+    hospital = np.repeat(np.arange(150), 10)
+    log_odds = rng.normal(-1, 1, 1500)
+    y = np.where(hospital < 6, rng.random(1500) < expit(log_odds), np.nan)
+    metric, found = METRICS[name], []
+    for rows in (hospital < 150, hospital < 6):
+        pair = Pair(log_odds[rows], y[rows], expit(log_odds[rows]), patients=hospital[rows])
+        found.append(metric.interval(pair, metric.of(pair), np.empty(0), Reach(pair.events)))
+    assert (found[0].low, found[0].high) == pytest.approx((found[1].low, found[1].high))

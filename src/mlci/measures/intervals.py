@@ -147,7 +147,7 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
     if delong > 0 and rarer > 1:
         own = delong * rarer / (rarer - 1) / variance(value)
         factor = float(max(1.0, design.variance(influence) / delong) * own ** (rarer / (rarer + SMOOTHED)))
-    reach = far(design, level) ** 2 * factor
+    reach = far(design, y, level) ** 2 * factor
 
     def beyond(place: float) -> float:
         return (value - place) ** 2 - reach * variance(place)
@@ -157,18 +157,24 @@ def area(value: float, influence: np.ndarray, y: np.ndarray, patients: Any, *, l
     return Interval(float(value), float(low), float(high))
 
 
-def far(design: Design, level: float) -> float:
+def far(design: Design, y: np.ndarray, level: float) -> float:
     """Return how many standard errors an interval reaches: a normal quantile, or Student's where clusters are few.
 
     Args:
         design: the sampling design of the admissions.
+        y: the outcome; clusters where it is not known do not count.
         level: the confidence level.
 
-    >>> [round(far(as_design(patients), 0.95), 2) for patients in (range(20), [0, 0, 1, 1, 2, 2])]
+    >>> y = np.array([0, 1, 0, 1, 1, 0])
+    >>> [round(far(as_design(patients), y, 0.95), 2) for patients in (range(6), [0, 0, 1, 1, 2, 2])]
     [1.96, 4.3]
     """
-    few = design.clusters < len(design) and design.degrees < MANY
-    return student_quantile(design.degrees, (1 + level) / 2) if few else normal_quantile((1 + level) / 2)
+    share = (1 + level) / 2
+    if design.clusters < len(design):
+        known = design.take(~np.isnan(y))
+        if known.clusters < len(known) and known.degrees < MANY:
+            return student_quantile(known.degrees, share)
+    return normal_quantile(share)
 
 
 def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:

@@ -122,10 +122,8 @@ def _calibration_error(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
 
 def _widened(pair: Pair, residuals: np.ndarray, reach: Reach) -> float:
     """Return the design effect, larger where clusters are so few that normal quantiles are too small."""
-    return (
-        _design_effect(pair, residuals)
-        * (intervals.far(pair.design, reach.level) / normal_quantile((1 + reach.level) / 2)) ** 2
-    )
+    wider = intervals.far(pair.design, pair.y, reach.level) / normal_quantile((1 + reach.level) / 2)
+    return _design_effect(pair, residuals) * wider**2
 
 
 def _design_effect(pair: Pair, residuals: np.ndarray) -> float:
