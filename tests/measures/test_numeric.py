@@ -6,9 +6,11 @@ import pytest
 from scipy.stats import kendalltau, spearmanr
 
 from mlci.base.errors import InputError
-from mlci.measures.alignment import distance_correlation
+from mlci.measures.alignment import distance_correlation, quadratic_forms
 from mlci.measures.discrimination import auroc, auroc_influence
+from mlci.measures.independence import independence
 from mlci.measures.numeric import (
+    _steps,
     concordance,
     numeric_distance_correlation,
     numeric_independence,
@@ -48,6 +50,32 @@ def test_integers_around_a_billion_are_accurate():
     small = numeric_distance_correlation(x - 10**12, y - 10**12)
     assert small > 0.8
     assert numeric_distance_correlation(x, y) == pytest.approx(small, abs=1e-12)
+
+
+def test_patients_with_several_admissions_are_permuted_as_a_whole():
+    """Independent numbers that belong to patients, 1 to 6 admissions each: 5% of tests find dependence."""
+    found = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        patient = np.repeat(np.arange(80), rng.integers(1, 7, 80))
+        x, y = (rng.normal(size=80)[patient] + 0.5 * rng.normal(size=len(patient)) for _ in range(2))
+        y = np.exp(y)
+        found.append([numeric_independence(x, y, patients=patient)[1], numeric_independence(x, y)[1]])
+    permuted, bound = np.mean(np.array(found) < 0.05, axis=0)
+    assert permuted < 0.12
+    assert bound > 0.2  # if admissions of a patient were taken as independent
+    assert numeric_independence(x, np.abs(x), patients=patient)[1] == 0.005
+    died = (y > np.median(y)).astype(float)
+    assert numeric_independence(x, died, patients=patient)[1] == independence(x, died, patients=patient) > 0.005
+    assert numeric_independence(x, y, patients=np.arange(len(x))) == numeric_independence(x, y)
+
+
+def test_permutations_measure_the_distance_covariance_with_a_number():
+    """The forms of the steps of a number with few values add up to dcor's distance covariance, up to a factor."""
+    forms = [quadratic_forms(values, _steps(TIES), kernel="energy")[0].sum() for values in (NORMAL, FAR)]
+    wanted = [dcor.distance_covariance_sqr(values, TIES) for values in (NORMAL, FAR)]
+    assert forms[0] / forms[1] == pytest.approx(wanted[0] / wanted[1])
+    assert _steps(NORMAL).shape == (400, 15)
 
 
 def test_degenerate_input_gives_0_and_unequal_lengths_are_refused():

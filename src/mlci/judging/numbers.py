@@ -92,7 +92,7 @@ def judge_numbers(
             if predicted is not None:
                 row |= _calibration(predicted[known], y, drawn, level)
             if drawn.weight is None:
-                row |= _dependence(x, y)
+                row |= _dependence(x, y, drawn.cluster)
             rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -129,11 +129,11 @@ def _calibration(expected: np.ndarray, y: np.ndarray, design: Design, level: flo
     return found
 
 
-def _dependence(x: np.ndarray, y: np.ndarray) -> dict[str, float]:
+def _dependence(x: np.ndarray, y: np.ndarray, cluster: np.ndarray) -> dict[str, float]:
     """Return the metrics of dependence, which have no weighted definition here."""
     from sklearn.feature_selection import mutual_info_regression
 
-    unbiased, p = numeric_independence(x, y)
+    unbiased, p = numeric_independence(x, y, patients=cluster)
     return {
         "dcorr": numeric_distance_correlation(x, y),
         "dcorr_corrected": float(np.sqrt(max(unbiased, 0.0))),

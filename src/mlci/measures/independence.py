@@ -94,37 +94,50 @@ def independence(score: Any, y: Any, *, patients: Any = None, permutations: int 
     if not 0 < labels.sum() < len(labels):
         return np.nan
     if patients is not None:
-        known = ~np.isnan(as_outcomes(y, len(np.asarray(y)))[:, 0])
-        _, patient, sizes = np.unique(numbered(patients)[known], return_inverse=True, return_counts=True)
-        if permutations and sizes.max() > 1:
-            return _permuted(scores, labels, patient, sizes, permutations, seed)
+        patient = numbered(patients)[~np.isnan(as_outcomes(y, len(np.asarray(y)))[:, 0])]
+        if permutations and len(np.unique(patient)) < len(patient):
+            return permuted(scores, labels[:, None], patient, permutations=permutations, seed=seed)
     # For p up to 0.05, n times the U-statistic is stochastically bounded by a chi-squared variable less its mean.
     return chi_squared_tail(1, max(len(labels) * squared(scores, labels) + 1, 0.0))
 
 
-def _permuted(scores, labels, patient, sizes, permutations: int, seed: int) -> float:
-    """Return the p-value (with the +1 rule) of permutations of whole patients with equally many admissions."""
-    rng = np.random.default_rng(seed)
+def permuted(
+    scores: np.ndarray, labels: np.ndarray, patient: np.ndarray, *, permutations: int = PERMUTATIONS, seed: int = 0
+) -> float:
+    """Return the p-value (with the +1 rule) of permutations of whole patients with equally many admissions.
+
+    Args:
+        scores: one number per admission.
+        labels: admissions x outcomes; their distance covariances with the score are added.
+        patient: the patient of each admission.
+        permutations: the number of permutations.
+        seed: seed of the permutations.
+
+    >>> patient = np.arange(40) // 2
+    >>> permuted(np.arange(40.0), patient[:, None] > 9, patient) < 0.05
+    True
+    """
+    rng, labels = np.random.default_rng(seed), labels - labels.mean(axis=0)
+    _, patient, sizes = np.unique(patient, return_inverse=True, return_counts=True)
     together = np.lexsort((patient, sizes[patient]))  # sort by size of the patient, then by patient
     kinds, counts = np.unique(sizes, return_counts=True)
     order = np.argsort(scores, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     gaps = np.diff(standard(scores[order]))
-    centred_labels = labels - labels.mean()
     groups = [  # for each size: places of the admissions along the score, and their outcomes with one row per patient
-        (place[rows], centred_labels[rows].reshape(-1, size))
+        (place[rows], labels[rows].reshape(-1, size * labels.shape[1]))
         for rows, size in zip(np.split(together, np.cumsum(kinds * counts)[:-1]), kinds)
     ]
 
-    def form(along: np.ndarray) -> float:  # lᵀKl of the energy kernel, up to a factor
-        reached = np.cumsum(along)[:-1]
-        return float(gaps @ (reached * reached))
+    def form(along: np.ndarray) -> float:  # the sum over outcomes of lᵀKl of the energy kernel, up to a factor
+        reached = np.cumsum(along, axis=0)[:-1]
+        return float((gaps @ (reached * reached)).sum())
 
-    observed, as_large, along = form(centred_labels[order]), 1, np.empty_like(centred_labels)
+    observed, as_large, along = form(labels[order]), 1, np.empty_like(labels)
     for _ in range(permutations):
         for where, outcomes in groups:
-            along[where] = rng.permutation(outcomes).ravel()
+            along[where] = rng.permutation(outcomes).reshape(len(where), -1)
         as_large += form(along) >= observed * (1 - 1e-12)
     return as_large / (1 + permutations)
 

@@ -11,11 +11,14 @@ import numpy as np
 from scipy.special import chdtrc
 
 from mlci.base.errors import InputError
-from mlci.measures._arrays import as_scores
+from mlci.measures._arrays import as_scores, unit_of
 from mlci.measures._distances import centred, distances, standard
 from mlci.measures.alignment import unit_bandwidth
+from mlci.measures.design import numbered
+from mlci.measures.independence import permuted
 
 MOST = 3_000  # admissions for nHSIC, which needs all pairs
+LEVELS = 16  # of a number in permutations of patients
 # The four quadrants around a point (x, y): the sign of their pairs (concordant or not), and the signs of x and y.
 QUADRANTS = ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
 
@@ -37,12 +40,15 @@ def numeric_distance_correlation(x: Any, y: Any) -> float:
     return float(np.sqrt(np.clip(cross / np.sqrt(own * other), 0, 1))) if own > 0 and other > 0 else 0.0
 
 
-def numeric_independence(x: Any, y: Any) -> tuple[float, float]:
-    """Return the U-statistic of the squared distance correlation, and the p-value of independence (chi-squared bound).
+def numeric_independence(x: Any, y: Any, *, patients: Any = None) -> tuple[float, float]:
+    """Return the U-statistic of the squared distance correlation, and the p-value of independence.
 
     Args:
         x: one number per admission.
         y: one number per admission.
+        patients: the patient of each admission. Where some have several, the p-value is that of permutations of whole
+            patients (`independence.permuted`), with y rounded down to at most 16 of its quantiles; otherwise it is the
+            chi-squared bound.
 
     >>> unbiased, p = numeric_independence(range(40), [value % 7 for value in range(40)])
     >>> p > 0.05
@@ -53,7 +59,18 @@ def numeric_independence(x: Any, y: Any) -> tuple[float, float]:
         return 0.0, 1.0
     cross, own, other = (centred(*terms) for terms in totals)
     unbiased = float(cross / np.sqrt(own * other)) if own > 0 and other > 0 else 0.0
-    return unbiased, float(chdtrc(1, max(len(totals[0][1]) * unbiased + 1, 0.0)))
+    patient = np.arange(len(totals[0][1])) if patients is None else numbered(patients)
+    if len(np.unique(patient)) < len(patient):
+        return unbiased, permuted(as_scores(x, "x"), _steps(as_scores(y, "y")), patient)
+    return unbiased, float(chdtrc(1, max(len(patient) * unbiased + 1, 0.0)))
+
+
+def _steps(y: np.ndarray) -> np.ndarray:
+    """Return the steps of y, admissions x levels, whose squared distances add up to the distances of y."""
+    levels = np.unique(y)
+    if len(levels) > LEVELS:
+        levels = np.unique(np.quantile(y, np.linspace(0, 1, LEVELS), method="lower"))
+    return (y[:, None] >= levels[1:]) * np.sqrt(np.diff(levels / unit_of(levels)))
 
 
 def spearman(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) -> tuple[float, np.ndarray]:
