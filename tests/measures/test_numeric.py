@@ -65,6 +65,8 @@ def test_patients_with_several_admissions_are_permuted_as_a_whole():
     assert permuted < 0.12
     assert bound > 0.2  # if admissions of a patient were taken as independent
     assert numeric_independence(x, np.abs(x), patients=patient)[1] == 0.005
+    copies, many = np.tile(x, 250), np.tile(patient, 250) + 80 * np.repeat(np.arange(250), len(x))  # every other counts
+    assert numeric_independence(copies, np.abs(copies), patients=many)[1] == 0.005
     died = (y > np.median(y)).astype(float)
     assert numeric_independence(x, died, patients=patient)[1] == independence(x, died, patients=patient) > 0.005
     assert numeric_independence(x, y, patients=np.arange(len(x))) == numeric_independence(x, y)

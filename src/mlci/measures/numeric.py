@@ -19,6 +19,7 @@ from mlci.measures.independence import permuted
 
 MOST = 3_000  # admissions for nHSIC, which needs all pairs
 LEVELS = 16  # of a number in permutations of patients
+PERMUTED = 50_000  # admissions in permutations of patients
 # The four quadrants around a point (x, y): the sign of their pairs (concordant or not), and the signs of x and y.
 QUADRANTS = ((1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1))
 
@@ -47,8 +48,8 @@ def numeric_independence(x: Any, y: Any, *, patients: Any = None) -> tuple[float
         x: one number per admission.
         y: one number per admission.
         patients: the patient of each admission. Where some have several, the p-value is that of permutations of whole
-            patients (`independence.permuted`), with y rounded down to at most 16 of its quantiles; otherwise it is the
-            chi-squared bound.
+            patients (`independence.permuted`), with y rounded down to at most 16 of its quantiles, and on every k-th
+            patient of more than 50,000 admissions; otherwise it is the chi-squared bound.
 
     >>> unbiased, p = numeric_independence(range(40), [value % 7 for value in range(40)])
     >>> p > 0.05
@@ -61,7 +62,8 @@ def numeric_independence(x: Any, y: Any, *, patients: Any = None) -> tuple[float
     unbiased = float(cross / np.sqrt(own * other)) if own > 0 and other > 0 else 0.0
     patient = np.arange(len(totals[0][1])) if patients is None else numbered(patients)
     if len(np.unique(patient)) < len(patient):
-        return unbiased, permuted(as_scores(x, "x"), _steps(as_scores(y, "y")), patient)
+        rows = patient % -(-len(patient) // PERMUTED) == 0
+        return unbiased, permuted(as_scores(x, "x")[rows], _steps(as_scores(y, "y")[rows]), patient[rows])
     return unbiased, float(chdtrc(1, max(len(patient) * unbiased + 1, 0.0)))
 
 
