@@ -24,7 +24,8 @@ def codes_of(batches) -> list[tuple]:
 def test_lists_are_encoded():
     assert codes_of(as_admissions(RAW)) == CLEAN
     assert codes_of(as_admissions([])) == []
-    assert codes_of(as_admissions(pd.Series([["I50.9", np.nan]]))) == [("I509",)]
+    missing = pd.Series([["I50.9", np.nan, pd.NA], np.nan, pd.NA, None])
+    assert codes_of(as_admissions(missing)) == [("I509",), (), (), ()]
     found = as_admissions(RAW, icd_version=10)
     assert set(found.versions) == {10}
     assert as_admissions(found) is found

@@ -201,10 +201,9 @@ def as_admissions(
     rows = list(data)
     if any(isinstance(row, str) for row in rows):
         raise InputError("codes: each admission needs a list of codes; got text in place of a list.")
-    try:
-        # pandas and NumPy write a missing code as NaN
-        clean = [None if row is None else [None if code != code else code for code in row] for row in rows]
-        found = pa.array(clean, pa.list_(pa.string()))
+    try:  # pandas writes a missing code, or a missing list, as NaN or NA
+        lists = [list(row) if isinstance(row, Iterable) else row for row in rows]
+        found = pa.array(lists, pa.list_(pa.string()), from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
         raise InputError(f"codes: each admission needs a list of strings; {ZEROS}.") from error
     layout, version = Layout("list", (CODES,)), _version_number(icd_version)
