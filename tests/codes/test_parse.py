@@ -21,6 +21,7 @@ def missed(text: str, version: int = 10) -> dict[str, list[str]]:
         "I50.9 N17.9",
         "i509,n179",
         "I50.9/N17.9",
+        "I50,9, N17,9",
         "1. I50.9 - Heart failure, unspecified\n2. N17.9 - Acute kidney failure, unspecified",
         "(1) I50.9: CHF; (2) N17.9: AKI",
         "Patient, 75 years old, admitted on 12.05.2010 with I50.9 and also N17.9.",

@@ -14,6 +14,7 @@ import numpy as np
 from mlci.base.errors import InputError, kind_of
 from mlci.codes.admissions import WRITTEN_VERSION, Admissions
 from mlci.codes.certainty import APART, BARE, JOINED, JOINT, read_letters
+from mlci.codes.icd import DECIMAL_COMMA, WITH_DOT
 from mlci.codes.layout import Layout
 from mlci.codes.poa import late, read_flags
 
@@ -85,8 +86,8 @@ class AdmissionsEncoder:
         column = self._plain(table[name], name)
         if _is_text(column.type):
             cells = column.cast(pa.string())
-            # One match finds all: titles behind codes, letters of certainty, and other signs between codes.
-            odd = rf"(?:{TITLED})|(?:{APART})|(?:{GLUED})|[^[:ascii:]]"
+            # One match finds all: titles, letters of certainty, other signs between codes, and commas in place of dots.
+            odd = rf"(?:{TITLED})|(?:{APART})|(?:{GLUED})|(?:{DECIMAL_COMMA})|[^[:ascii:]]"
             if pc.any(pc.match_substring_regex(cells, odd)).as_py():
                 cells = _without_titles(_parted(cells))
                 cells = cells if self.version == 9 else pc.replace_substring_regex(cells, APART, JOINED)
@@ -350,16 +351,17 @@ def _split_cells(cells: "pa.Array") -> tuple["pa.Array", np.ndarray | None]:
 
 
 def _parted(cells: "pa.Array") -> "pa.Array":
-    """Write a blank between two codes that other signs part.
+    """Write a blank between two codes that other signs part, and a dot where a code has a comma.
 
     >>> import pyarrow as pa
-    >>> _parted(pa.array(["I50.9/N17.9", "G30.0+F00.0*", "I50.9\\u00a0N17.9", "2020/01/02"])).to_pylist()
-    ['I50.9 N17.9', 'G30.0 F00.0*', 'I50.9 N17.9', '2020/01/02']
+    >>> _parted(pa.array(["I50.9/N17.9", "G30.0+F00.0*", "I50.9\\u00a0N17.9", "I50,9,N17,9"])).to_pylist()
+    ['I50.9 N17.9', 'G30.0 F00.0*', 'I50.9 N17.9', 'I50.9,N17.9']
     """
     import pyarrow.compute as pc
 
     if not pc.all(pc.string_is_ascii(cells)).as_py():
         cells = pc.replace_substring_regex(cells, FOREIGN, " ")
+    cells = pc.replace_substring_regex(cells, DECIMAL_COMMA, WITH_DOT)
     if pc.any(pc.match_substring_regex(cells, GLUED)).as_py():
         for _ in range(2):  # in A/B/C, the second time parts B and C
             cells = pc.replace_substring_regex(cells, GLUED, r"\1 \2")

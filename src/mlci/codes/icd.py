@@ -25,6 +25,9 @@ VERSIONS = (9, 10)
 OTHER = {9: 10, 10: 9}
 LONGEST = {9: 5, 10: 7}  # characters of a normalised code
 JUNK = "[^A-Za-z0-9]+"  # ICD codes consist of ASCII letters and digits
+# I50,9 is I50.9. Behind V58 of ICD-9, digits may be a code without its zeros; without a letter, they may be so too.
+DECIMAL_COMMA = r"\b([A-UW-Za-uw-z][0-9][0-9A-Za-z]),([0-9]{1,2})([^0-9A-Za-z.]|$)"
+WITH_DOT = r"\1.\2\3"
 WIDE = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}  # full-width forms, as East Asian programs write them
 
 
