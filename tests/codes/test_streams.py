@@ -66,6 +66,18 @@ def test_carried_columns_stay_with_their_admissions(tmp_path):
     assert [carried["split"].to_pylist() for _, carried in parts] == [["train", "test"], ["train"]]
 
 
+def test_rows_of_an_admission_may_lack_the_same_number(tmp_path):
+    missing = [float("nan"), float("nan"), None, 70.0]
+    table = pa.table({"visit_id": [1, 1, 1, 2], "code": list("ABCD"), "age": pa.array(missing, from_pandas=False)})
+    pq.write_table(table, tmp_path / "long.parquet")
+    parts = [carried["age"] for _, carried in stream_rows(tmp_path / "long.parquet", carry=["age"])]
+    assert [len(ages) for ages in parts] == [1, 1]
+    assert parts[1].to_pylist() == [70]
+    pq.write_table(table.set_column(2, "age", pa.array([missing[0], 60.0, 60.0, 70.0])), tmp_path / "long.parquet")
+    with pytest.raises(InputError, match="column age, row 2: differs"):
+        list(stream_rows(tmp_path / "long.parquet", carry=["age"]))
+
+
 def test_batches_may_share_the_files_dictionary(tmp_path):
     table = pa.table({"admission_id": [1, 2, 3, 4], "codes": [["b.1", "A"], None, ["c", None, " "], ["a", "B1"]]})
     versions = ([10] * 4, [10, 10, 10, 9])

@@ -283,7 +283,8 @@ def _one_row_each(carried: "pa.Table", ids: "pa.ChunkedArray", where: str) -> "p
     for name in carried.column_names[:-1]:
         column = one_chunk(carried[name])
         again = column.take(np.asarray(first)[group])
-        same = pc.if_else(pc.is_null(column), pc.is_null(again), pc.equal(column, again)).fill_null(False)
+        missing = pc.is_null(column, nan_is_null=True)
+        same = pc.if_else(missing, pc.is_null(again, nan_is_null=True), pc.equal(column, again)).fill_null(False)
         if not pc.all(same).as_py() and len(same):
             row = carried[ROW][pc.index(same, False).as_py()]
             raise InputError(f"{where}: column {name}, row {row}: differs from an earlier row of the same admission.")
