@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -121,3 +122,16 @@ def test_cells_with_errors_are_counted_and_reported(book):
 def test_a_full_disk_is_a_plain_error():
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)), new_workbook("/dev/full", {}) as made:
         made.add_worksheet()
+
+
+def test_what_a_writer_keeps_on_disk_is_private_and_removed(tmp_path, monkeypatch):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with new_workbook(tmp_path / "a.xlsx", {"constant_memory": True}) as made:
+        made.add_worksheet().write(0, 0, "patients")
+        (private,) = folder.iterdir()
+        assert [*private.iterdir()]
+    assert not [*folder.iterdir()]
+    with pytest.raises(FileNotFoundError), new_workbook(tmp_path / "b.xlsx", {"tmpdir": str(tmp_path / "no")}):
+        pass

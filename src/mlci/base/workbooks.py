@@ -16,6 +16,7 @@ from typing import Any
 from xml.parsers import expat
 
 from mlci.base.errors import InputError, reading
+from mlci.base.files import scratch
 
 MOST_UNPACKED = 500_000_000  # the most bytes unpacked, and the most characters in all cells
 MOST_CELLS = 20_000_000  # the most cells of the rectangle around a sheet's cells
@@ -59,7 +60,7 @@ def check_workbook(path: Path, where: str) -> int:
 
 @contextlib.contextmanager
 def new_workbook(path: str | Path, options: dict[str, Any]) -> Iterator[Any]:
-    """Write a workbook; it is packed in memory, so that a full disk raises a plain `OSError`.
+    """Write a workbook; a full disk raises a plain `OSError`, and what the writer keeps on disk is private.
 
     Args:
         path: the file.
@@ -76,10 +77,14 @@ def new_workbook(path: str | Path, options: dict[str, Any]) -> Iterator[Any]:
     0
     """
     import xlsxwriter
+    from xlsxwriter.exceptions import FileCreateError
 
     packed = io.BytesIO()
-    with xlsxwriter.Workbook(packed, options) as book:
-        yield book
+    try:
+        with scratch() as folder, xlsxwriter.Workbook(packed, {"tmpdir": str(folder), **options}) as book:
+            yield book
+    except FileCreateError as error:  # without its traceback, which would keep a half-written archive open
+        raise error.args[0].with_traceback(None) from None
     Path(path).write_bytes(packed.getbuffer())
 
 
