@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +21,6 @@ REFUSALS = {
     errno.EPERM: "no permission",
     errno.EISDIR: "is a folder; a file is needed",
     errno.ENOTDIR: "is not a folder",
-    errno.ENOSPC: "the disk is full",
     errno.EROFS: "the disk is read-only",
 }
 # Texts that are no names of columns: a number, a date, an ICD code.
@@ -54,12 +54,28 @@ def sentence(error: BaseException) -> str | None:
         return "the input is nested too deeply."
     if isinstance(error, UnicodeEncodeError):
         return "the name of a file is not UTF-8; give it another name."
+    if reason := full(error):
+        return f"{reason}."
     if isinstance(error, OSError) and error.errno:
         reason = REFUSALS.get(error.errno) or os.strerror(error.errno).lower()
         return f"{name_of(error.filename) or 'a file'}: {reason}."
     if isinstance(error, OSError | EOFError | UnicodeError) or type(error).__module__.split(".")[0] in READERS:
         return f"the input is damaged, or of another kind than its name says ({type(error).__name__})."
     return None
+
+
+def full(error: BaseException) -> str:
+    """Say that a disk is full, if an `error` means this; else return an empty text.
+
+    >>> full(OSError(errno.ENOSPC, "")).startswith("the disk is full"), full(KeyError("I50.9"))
+    (True, '')
+    """
+    if isinstance(error, OSError):
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    else:  # DuckDB's errors have no number
+        is_full = type(error).__module__ in READERS and os.strerror(errno.ENOSPC) in str(error)
+    temporary = f", or that of temporary files ({tempfile.tempdir})" if tempfile.tempdir else ""  # None: none were made
+    return f"the disk is full{temporary}" if is_full else ""
 
 
 @contextlib.contextmanager

@@ -7,7 +7,6 @@ same folder removes them.
 
 import atexit
 import contextlib
-import errno
 import fcntl
 import os
 import re
@@ -19,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, full
 
 PART = ".mlci.part"
 SCRATCH = "mlci-scratch-"
@@ -57,9 +56,9 @@ def atomic(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = ())
         yield temporary
         os.chmod(temporary, _mode(target))
         os.replace(temporary, target)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(f"{path}: the disk is full; nothing was written.") from error
+    except Exception as error:
+        if reason := full(error):
+            raise InputError(f"{path}: {reason}; nothing was written.") from error
         raise
     finally:
         temporary.unlink(missing_ok=True)
