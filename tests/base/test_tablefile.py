@@ -325,3 +325,17 @@ def test_columns_below_a_merged_header_are_not_left_out_in_silence(name, tmp_pat
     assert two == "columns 4, 6 hold values but have no name: these values are not read."
     assert told(head[:4], ("1", "7", "I10", "I50.9")).startswith("column 4 holds values but has no name")
     assert told(head, ("1", "7", "I10", "", "NA", "")) == ""
+
+
+def test_separators_within_quoted_names_of_columns_do_not_count(tmp_path):
+    (tmp_path / "a.csv").write_text('"Fall";"Diagnose, Haupt";"Diagnose, Neben"\n"7";"I50.9";\n')
+    assert content(tmp_path / "a.csv") == [{"Fall": "7", "Diagnose, Haupt": "I50.9", "Diagnose, Neben": None}]
+
+
+def test_a_csv_on_standard_output_is_utf_8_in_every_locale(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    with writing("-") as write:
+        write(pa.table({"visit": ["Ä日"]}))
+    sys.stdout.flush()
+    assert written.getvalue().decode() == '"visit"\n"Ä日"\n'

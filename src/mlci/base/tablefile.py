@@ -8,6 +8,7 @@ files in which every cell is empty are left out. `writing` writes tables to the 
 import codecs
 import contextlib
 import datetime
+import io
 import re
 import shutil
 import sys
@@ -278,7 +279,7 @@ def _open_csv(path: Path, where: str) -> TableFile:
             header = stream.read(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").split(b"\n")[0]
         if not _is_utf8(header):
             raise InputError(f"{where}: its header is not UTF-8; save the table as CSV UTF-8, or as .xlsx.")
-        file = _Csv(path, where, chr(max(SEPARATORS, key=header.count)), len(header))
+        file = _Csv(path, where, chr(max(SEPARATORS, key=re.sub(rb'"[^"]*"', b"", header).count)), len(header))
         with file.bytes() as stream:
             empty_lines = check_quotes(stream, file.delimiter, where)
     written = next(file.tables()).column_names
@@ -512,6 +513,8 @@ def writing(
         place: Any = _Standard()
         if str(target) == STANDARD and sys.stdout is None:
             raise InputError("standard output is closed; name a file.")
+        if str(target) == STANDARD and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # as every file, whatever the locale
         if str(target) != STANDARD:
             place = str(stack.enter_context(atomic(target, inputs=[path for path in inputs if str(path) != STANDARD])))
         sink: Any = None
