@@ -33,6 +33,8 @@ CELL = "Mrs Miller, I50.9"
         (pa.ArrowNotImplementedError(CELL), 2, "damaged"),
         (pa.lib.ArrowKeyError(CELL), 2, "damaged"),
         (duckdb.ConversionException(CELL), 2, "damaged"),
+        (duckdb.IOException(f"{CELL}: No space left on device"), 2, "the disk is full"),
+        (OSError(28, CELL), 2, "the disk is full"),
         (zlib.error(CELL), 2, "damaged"),
         (MemoryError(CELL), 2, "not enough memory"),
         (RecursionError(CELL), 2, "nested too deeply"),
@@ -224,3 +226,8 @@ def test_a_stop_while_the_program_is_loading_is_one_sentence(early, tmp_path):
     words = [sys.executable, "-m", "mlci", "--help"]
     done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "mlci: stopped.\n")
+
+
+def test_a_terminal_of_another_encoding_shows_what_it_can(mlci_cli):
+    done = mlci_cli("explain", "us2010", "N17.9", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    assert "N17.9 Acute kidney failure, unspeci?" in done.stdout

@@ -4,6 +4,7 @@ Command modules import only click at their top; heavy imports are inside the fun
 """
 
 import atexit
+import io
 import os
 import pkgutil
 import signal
@@ -78,6 +79,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run a command; report an error as one sentence, without a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # None if it is closed
+        sys.stdout.reconfigure(errors="replace")  # print ? for what a terminal cannot show
     warnings.showwarning = partial(_show_warning, warnings.showwarning)
     without_pandas(sys.argv[1:])
     for number in (signal.SIGINT, *STOP_SIGNALS):
@@ -92,10 +95,8 @@ def main() -> None:
         resume = " The same command continues where it stopped." if RESUMABLE & {*sys.argv[1:2]} else ""
         click.echo(f"mlci: stopped.{resume}", err=True)
         code, stopped = 130, True
-    except SystemExit as ended:  # raised by `_stop`
+    except SystemExit as ended:  # raised by `_stop`, or by click if nobody reads on, as `head` does
         code, stopped = ended.code, True
-    except BrokenPipeError:
-        code = 0
     except Exception as error:  # caught here once for all commands: a traceback could show a patient's values
         if os.environ.get("MLCI_DEBUG"):
             raise
