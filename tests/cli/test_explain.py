@@ -112,11 +112,13 @@ def test_typing_errors_are_reported_with_suggestions(mlci_cli):
         (["visits.csv"], "needs -o"),
         (["visits.csv", "-o", "why.csv", "--sex", "F"], "need typed codes"),
         (["visits.csv", "-o", "visits.csv"], "visits.csv"),
+        (["visits.xls", "-o", "why.csv"], "visits.xls: a spreadsheet is read as .xlsx"),
         (["nothing.csv", "-o", "why.csv"], "nothing.csv: there is no such file"),
     ],
 )
 def test_bad_input_is_one_sentence(mlci_cli, visits, words, said):
     before = visits.read_bytes()
+    visits.with_name("visits.xls").touch()
     done = mlci_cli("explain", "us2010", *words, code=2)
     assert said in done.stderr
     assert done.stdout == ""

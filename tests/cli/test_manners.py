@@ -86,6 +86,17 @@ def test_two_outputs_need_two_names(folder, words, monkeypatch):
     assert not list(folder.glob("same*"))
 
 
+@pytest.mark.parametrize("command", ["cohort", "evaluate", "recalibrate", "report"])
+def test_a_command_that_cannot_write_to_standard_output_refuses_it(folder, command, monkeypatch):
+    monkeypatch.chdir(folder)
+    inputs = {"cohort": ["synthetic", 200], "evaluate": ["c.parquet", "c.parquet"]}
+    with pytest.raises(mlci.InputError, match=r"-: this command cannot write to standard output"):
+        run(command, *map(str, inputs.get(command, ["m.safetensors", "c.parquet"])), "-o", "-")
+    with pytest.raises(mlci.InputError, match=r"-: two outputs of this command have this name"):
+        run("indices", "c.parquet", "-o", "-", "--audit", "-")
+    assert not (folder / "-").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "ending"),
     [

@@ -66,27 +66,36 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def check_output(path: str | Path, *, inputs: Iterable[str | Path] = (), force: bool = False) -> None:
-    """Raise an error before any work begins if an output cannot be written, is an input, or would replace a cohort."""
+def check_output(
+    path: str | Path, *, inputs: Iterable[str | Path] = (), force: bool = False, standard: bool = False
+) -> None:
+    """Raise an error before any work begins if an output cannot be written, is an input, or would replace a cohort.
+
+    A command that writes to standard output, which `-` names, says `standard`.
+    """
     from mlci.base.errors import InputError
     from mlci.base.files import check_writable
 
     if str(path) == "-":
+        if not standard:
+            raise InputError("-: this command cannot write to standard output; name a file.")
         return
     target = check_writable(path, inputs=[name for name in inputs if str(name) != "-" and "://" not in str(name)])
     if not force and target.exists() and _is_cohort(target):
         raise InputError(f"{path}: is a cohort file and would be overwritten; name another output, or use --force.")
 
 
-def check_outputs(paths: Iterable[str | Path | None], *, inputs: Iterable[str | Path], force: bool = False) -> None:
+def check_outputs(
+    paths: Iterable[str | Path | None], *, inputs: Iterable[str | Path], force: bool = False, standard: bool = False
+) -> None:
     """Check the files that a command will write, as `check_output` does; each needs a name of its own."""
     from mlci.base.errors import InputError
 
     sources, seen = list(inputs), set()
     for path in filter(None, paths):
-        check_output(path, inputs=sources, force=force)
+        check_output(path, inputs=sources, force=force, standard=standard)
         target = os.path.realpath(path)
-        if str(path) != "-" and target in seen:
+        if target in seen:
             raise InputError(f"{path}: two outputs of this command have this name; each needs its own.")
         seen.add(target)
 

@@ -37,10 +37,12 @@ def command(model, words, output, age, sex, force, quiet, **column_options) -> N
     for `mlci score`; -o then gets a row for each code of each admission. For the recipe table, the rows add up to the
     score.
     """
+    from pathlib import Path
+
     from mlci.base.tablefile import STANDARD, is_sheet
 
     alone = words[0] if len(words) == 1 else ""
-    if alone == STANDARD or is_sheet(alone) or alone.lower().endswith((".parquet", ".pq")):
+    if alone == STANDARD or is_sheet(alone) or alone.lower().endswith((".parquet", ".pq")) or Path(alone).is_file():
         _file(model, alone, output, age, sex, force, quiet, column_options)
         return
     if column_options["id"] or column_options["codes"] or column_options["restore_zeros"]:
@@ -62,7 +64,7 @@ def _file(model, source, output, age, sex, force, quiet, column_options) -> None
         raise click.UsageError("--age and --sex need typed codes, not a file of admissions.")
     if source != "-" and not Path(source).is_file():
         raise InputError(f"{source}: there is no such file.")
-    check_output(output, inputs=[model, source], force=force)
+    check_output(output, inputs=[model, source], force=force, standard=True)
     index = load_model(model)
     with counting(quiet) as on_batch:
         tally = explain_file(
@@ -91,7 +93,7 @@ def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
     if output:
         if age is not None or sex is not None:
             raise click.UsageError("--age and --sex affect only printed risks; leave out -o.")
-        check_output(output, inputs=[model], force=force)
+        check_output(output, inputs=[model], force=force, standard=True)
     index = load(model)
     stated, column = version_or_column(icd_version)
     if column:

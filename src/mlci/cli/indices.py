@@ -151,7 +151,7 @@ def command(
     ADMISSIONS is a cohort file, or a Parquet, CSV or Excel file. Its codes may be in columns DX1, DX2, ..., in one
     column of lists or texts, or one per row. - reads standard input.
     """
-    check_outputs([output, audit], inputs=[admissions, *filter(None, [carry])], force=force)
+    check_outputs([output, audit], inputs=[admissions, *filter(None, [carry])], force=force, standard=True)
     check_ending(audit, ".csv")
     from functools import partial
 

@@ -47,7 +47,7 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **column
     from mlci.index.scoring import score_file
 
     start = time.perf_counter()
-    check_output(output, inputs=[model, admissions], force=force)
+    check_output(output, inputs=[model, admissions], force=force, standard=True)
     index = load_model(model)
     if meds:
         from mlci.cohort import read_cohort
