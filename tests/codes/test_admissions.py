@@ -211,6 +211,9 @@ def test_an_invalid_version_is_not_ignored(data, said):
         ("038.9", ("0389",)),
         ("I50.9 Heart failure, N17.9 AKI", ("I509", "N179")),
         ("I50.9 and N17.9X", ("I509", "N179X")),
+        ("428.0 CHF; V45.82 PTCA; E849.0 at home, B12 low", ("4280", "V4582", "E8490")),
+        ("V58.61 Long-term anticoagulants; 427.31 AF", ("V5861", "42731")),
+        ("E11.9 Diabetes; N17 AKI, glucose 250 mg", ("E119", "N17")),
         ("278.01 Obesity, BMI 45.0", ("27801",)),
     ],
 )

@@ -7,6 +7,7 @@ read.
 
 import re
 from collections.abc import Callable
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -371,13 +372,13 @@ def _parted(cells: "pa.Array") -> "pa.Array":
 def _without_titles(cells: "pa.Array") -> "pa.Array":
     """Drop the words that follow a code in a cell.
 
-    The first code stays. Of the words behind it those stay that an ICD table has as a code, or that look like a code
-    and have a dot.
+    The first code stays. Of the words behind it those stay that look like a code and are in the ICD table that has the
+    first one or, behind a code with a letter, begin with a letter and have a dot.
 
     >>> import pyarrow as pa
-    >>> cells = pa.array(["D51.0 Vitamin B12 deficiency", "I50.9 Heart failure; N17.9 Kidney failure"])
-    >>> _without_titles(cells).to_pylist()
-    ['D51.0', 'I50.9 N17.9']
+    >>> cells = ["D51.0 Vitamin B12 deficiency", "I50.9 Heart failure; N17.9 Kidney failure", "428.0 CHF; V45.82 PTCA"]
+    >>> _without_titles(pa.array(cells)).to_pylist()
+    ['D51.0', 'I50.9 N17.9', '428.0 V45.82']
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -391,16 +392,18 @@ def _without_titles(cells: "pa.Array") -> "pa.Array":
     for cell in cells.filter(titled).to_pylist():
         (code,) = re.findall(TITLED, cell)
         letter, *rest = re.split(SEPARATORS, re.sub(APART, JOINED, cell).partition(code)[2])
-        alike = [word for word in rest if re.fullmatch(CODE_LIKE, word) and word[0].isalpha() == code[0].isalpha()]
+        alike = [word for word in rest if re.fullmatch(CODE_LIKE, word)]
         found[cell] = [code + letter if letter.startswith(JOINT) else code, *alike]
-    words = pa.array({word for codes in found.values() for word in codes[1:]}, pa.string())
+    words = pa.array({word for codes in found.values() for word in codes}, pa.string())
     text = icd.normalise_array(pc.replace_substring_regex(words, f"{JOINT}.*", ""))
-    listed = np.logical_or.reduce(
-        [look(text, version) for look in (icd.known, zeros.heading) for version in icd.VERSIONS]
-    )
-    dotted = [word[0].isalpha() and "." in word[:-1] for word in words.to_pylist()]
-    codes = {word for word, *reasons in zip(words.to_pylist(), listed, dotted) if any(reasons)}
-    plain = {cell: " ".join([code, *(word for word in rest if word in codes)]) for cell, (code, *rest) in found.items()}
+    listed = [icd.known(text, version) | zeros.heading(text, version) for version in icd.VERSIONS]
+    tables = {word: {*compress(icd.VERSIONS, flags)} for word, *flags in zip(words.to_pylist(), *listed)}
+    plain = {}
+    for cell, (code, *rest) in found.items():
+        lettered = code[0].isalpha()
+        own = tables[code] or {10 if lettered else 9}
+        kept = (word for word in rest if tables[word] & own or (lettered and word[0].isalpha() and "." in word[:-1]))
+        plain[cell] = " ".join([code, *kept])
     return pa.array([plain.get(cell, cell) for cell in cells.to_pylist()], pa.string())
 
 
