@@ -142,5 +142,8 @@ def test_an_impossible_age_is_named_by_its_row(look_back, tmp_path):
     visits.write_text("visit_id,subject_id,admitted,DX1,age\n1,7,2020-01-01,I10,70\n2,7,2020-02-01,I10,999\n")
     with pytest.raises(InputError, match="column age, row 3: a number is not an age from 0 to 129"):
         write_scores(visits, tmp_path / "scores.csv", icd_version=10, age="age", look_back=look_back)
+    visits.write_text(visits.read_text().replace("999", '"60,5"'))
+    with pytest.raises(InputError, match="column age, row 3: a value is not a number"):
+        write_scores(visits, tmp_path / "scores.csv", icd_version=10, age="age", look_back=look_back)
     visits.write_text("visit_id,subject_id,admitted,DX1,age\n")
     assert write_scores(visits, tmp_path / "scores.csv", icd_version=10, age="age", look_back=look_back).admissions == 0

@@ -383,21 +383,34 @@ def ages_of(ages: Any, admissions: int, where: str = "age", rows: np.ndarray | N
     """
     import pyarrow as pa
 
+    def cell(place: int | None) -> str:
+        return where if rows is None or place is None else f"{where}, row {rows[place]}"
+
     try:
         column = ages if isinstance(ages, pa.ChunkedArray) else pa.chunked_array([pa.array(ages, from_pandas=True)])
         found = column.cast(pa.float64()).to_numpy()
     # Text that is no number, a type without a cast to numbers (lists, dates), and values of several types.
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        values = [] if rows is None else ages.to_pylist()
+        where = cell(next((place for place, value in enumerate(values) if not _is_number(value)), None))
         raise InputError(f"{where}: a value is not a number; allowed are ages in years, or empty cells.") from None
     if len(found) != admissions:
         raise InputError(f"{where}: has {len(found):,} values for {admissions:,} admissions; each needs one.")
     odd = np.flatnonzero((found < 0) | (found >= AGE_LIMIT))
     if len(odd):
         raise InputError(
-            f"{where}{f', row {rows[odd[0]]}' if rows is not None else ''}: a number is not an age from 0 to "
-            f"{AGE_LIMIT - 1}; empty the cells of ages that are not known."
+            f"{cell(odd[0])}: a number is not an age from 0 to {AGE_LIMIT - 1}; empty the cells of ages that are not "
+            "known."
         )
     return found
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value or 0)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _bits(
