@@ -132,6 +132,7 @@ def test_a_cohort_is_not_overwritten_unless_forced(tmp_path):
         ("x", ["1", "0", "", None, " Yes", "no", "T", "false", "NA"], [1, 0, None, None, 1, 0, 1, 0, None]),
         ("x:20, 41", ["20", "41", "1", "?", "20.0"], [1, 1, 0, None, 1]),
         ("x > 7", ["7", "7.5", "", "-3"], [0, 1, None, 0]),
+        ("x > 7", ["NaN", "NAN", " nan", "inf"], [None, None, None, 1]),
         ("x >= 7", ["7", "6.9"], [1, 0]),
         ("x<2", ["2", "1"], [0, 1]),
         ("x <= 2", ["2", "3"], [1, 0]),

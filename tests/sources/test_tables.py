@@ -240,23 +240,26 @@ def test_death_day_counts_changes_a_death_on_the_day(tmp_path):
 
 def test_days_of_stay_may_be_a_column_and_flags_may_be_of_any_type(tmp_path):
     stays = {
-        "id": [1, 2, 3],
-        "days": [7.0, 7.5, None],
-        "a": [True, False, None],
-        "b": [1, 0, None],
-        "c": [1.0, 0.0, None],
+        "id": [1, 2, 3, 4],
+        "days": [7.0, 7.5, None, float("nan")],
+        "a": [True, False, None, None],
+        "b": [1, 0, None, None],
+        "c": [1.0, 0.0, None, float("nan")],
     }
     pq.write_table(pa.table(stays), tmp_path / "stays.parquet")
-    pq.write_table(pa.table({"id": [1, 2, 3], "icd": ["I10"] * 3}), tmp_path / "dx.parquet")
+    pq.write_table(pa.table({"id": [1, 2, 3, 4], "icd": ["I10"] * 4}), tmp_path / "dx.parquet")
     layout = {
         "admissions": {"table": "stays", "admission_id": "id", "subject_id": "id", "los_days": "days"},
         "diagnoses": {"table": "dx", "admission_id": "id", "code": "icd", "icd_version": 10},
         "outcomes": {"week": "los_days > 7", "one": "a", "two": "b", "three": "c"},
     }
+    table = mlci.build_cohort("tables", tmp_path, config=layout | {"outcomes": {"dear": "c >= 1"}}).table
+    assert table["dear"].to_pylist() == [True, False, None, None]
     table = mlci.build_cohort("tables", tmp_path, config=layout).table
-    assert table["admission_id"].to_pylist() == [1, 2, 3]
-    assert table["week"].to_pylist() == [False, True, None]
-    assert table["one"].to_pylist() == table["two"].to_pylist() == table["three"].to_pylist() == [True, False, None]
+    assert table["admission_id"].to_pylist() == [1, 2, 3, 4]
+    assert table["week"].to_pylist() == [False, True, None, None]
+    for name in ("one", "two", "three"):
+        assert table[name].to_pylist() == [True, False, None, None]
 
 
 FLAGGED = [

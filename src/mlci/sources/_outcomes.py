@@ -73,7 +73,8 @@ class Rule:
             return ibis.ifelse(text.notnull() & plain.notin(UNKNOWN), plain.isin(wanted), ibis.null("boolean"))
         signs = {">": number > self.number, ">=": number >= self.number}
         signs |= {"<": number < self.number, "<=": number <= self.number}
-        return signs[self.sign]
+        not_a_number = number.cast("float64").isnan()  # which engines take for larger than any number
+        return ibis.ifelse(not_a_number, ibis.null("boolean"), signs[self.sign])
 
 
 def known(text: Any) -> Any:
