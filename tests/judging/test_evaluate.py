@@ -1,11 +1,15 @@
+import os
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
+from conftest import ROOT
 from mlci.base.errors import InputError
-from mlci.cohort import Cohort
+from mlci.cohort import Cohort, build_cohort
+from mlci.index.estimator import load
 from mlci.judging.evaluate import evaluate, judge, subgroup
 from mlci.measures import alignment, discrimination, information, resample
 from mlci.measures.design import Design
@@ -263,3 +267,13 @@ def test_the_interval_of_rank_dcorr_depends_on_known_outcomes_alone():
     found, wanted = (metric.interval(of, metric.of(of), drawn, Reach(of.events)) for of in (pair, alone))
     assert found == wanted
     assert judge(score, y, **options).table["value"].tolist() == [found.value]
+
+
+def test_threads_of_a_small_evaluation_do_not_block_each_others_imports(mlci_cli, tmp_path):
+    """Each thread may be the first to import a part of scikit-learn; in its circle of imports two threads deadlock."""
+    cohort = build_cohort("nhds", ROOT / "tests" / "data" / "nhds2010" / "sample.txt.bz2")
+    cohort.write(tmp_path / "c.parquet")
+    load("us2010").table(cohort)[:50].to_csv(tmp_path / "s.csv", index=False)
+    options = ("--split", "all", "--resamples", 0, "--no-rivals", "-q")
+    mlci_cli("evaluate", "s.csv", "c.parquet", *options, "-o", "m.csv", env={**os.environ})  # in a process of its own
+    assert (tmp_path / "m.csv").exists()

@@ -135,6 +135,7 @@ def _jittered(scores: np.ndarray, seed: int, dtype: type) -> np.ndarray:
 def _neighbour_distance(x: np.ndarray, k: int) -> np.ndarray:
     """Return the distance of each sorted point to its k-th nearest other point."""
     if k >= len(x) // 2:  # scikit-learn then computes distances by matrix product, which rounds differently
+        import sklearn.metrics  # noqa: F401  (first: threads that enter a circle of imports at two places block)
         from sklearn.neighbors import NearestNeighbors
 
         return NearestNeighbors(n_neighbors=k).fit(x[:, None]).kneighbors()[0][:, -1]
