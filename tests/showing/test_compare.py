@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from mlci.judging.balance import balance
@@ -33,6 +34,7 @@ def test_it_holds_every_group_figure_and_verdict(page, found):
     assert rows[len(HOSPITAL_SIZES) - 1] == ("D", "too few", "60")
     assert "more events than expected in B." in page
     assert "shown but not ranked: D." in page
+    assert page.count("Groups without a rank are not drawn.") == 2  # their intervals may reach a thousand
     assert "What the choice of index changes" in page
 
 
@@ -42,6 +44,16 @@ def test_it_needs_no_network_and_runs_no_script(page):
     assert "default-src 'none'" in page
     assert "age &amp; &lt;b&gt;" in page
     assert "age & <b>" not in page
+
+
+def test_of_many_groups_few_are_named_before_the_figures(found):
+    table = found.table
+    several = pd.concat([table.assign(group=[f"{name}{place}" for name in table["group"]]) for place in range(40)])
+    page = build(replace(found, table=several, left_out=1), command="")
+    [flags] = re.findall(r'<div class="flags".*?</div>', page, re.DOTALL)
+    assert "D8, D9" not in flags
+    assert "and 28 others." in flags
+    assert "1 admission is left out" in flags
 
 
 def test_names_are_shown_as_they_are(recwarn):
@@ -77,8 +89,6 @@ def test_limits_are_drawn_twice_only_where_they_differ(found):
 
 
 def test_hundreds_of_groups_are_drawn_and_the_outliers_named():
-    import pandas as pd
-
     rng = np.random.default_rng(0)
     ratio = np.sort(rng.uniform(0.5, 1.5, 300))
     points = pd.DataFrame({"ratio": ratio, "low": ratio - 0.2, "high": ratio + 0.2, "shrunk": ratio})

@@ -108,6 +108,13 @@ def test_every_interval_of_a_calibration_lies_inside_its_axes():
     assert axis.get_xlim() == axis.get_ylim()
 
 
+def test_the_fit_lies_inside_its_axes_where_it_rises_above_every_interval():
+    """Its last step may be a few admissions that all had the outcome."""
+    score, died = np.arange(40.0), np.arange(40) >= 34
+    (axis,) = plots.risk_curve("mortality", curves.binned(score, died, bins=4), curves.isotonic(score, died)).axes
+    assert axis.get_ylim()[1] >= axis.lines[0].get_ydata().max()
+
+
 def test_colours_are_the_page_s_where_it_is_dark():
     text = plots.svg(draw("risk_curve"), prefix="x", alternative="x")
     assert "var(--0072B2, #0072B2)" in text

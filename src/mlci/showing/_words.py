@@ -68,6 +68,17 @@ def listing(items: Sequence[str]) -> str:
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
+def some(names: Sequence[str], most: int = 12) -> str:
+    """Join names, and only count those beyond the first `most`.
+
+    >>> some(["north", "south"]), some(["north", "east", "south", "west"], most=2)
+    ('north and south', 'north, east and 2 others')
+    """
+    names = list(map(str, names))
+    rest = len(names) - most
+    return listing(names if rest < 2 else [*names[:most], f"{rest:,} others"])
+
+
 def versions(numbers: Sequence[int]) -> str:
     """Return ICD versions in words.
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from mlci.base.names import label
 from mlci.cohort import Cohort
+from mlci.index._people import of_data
 from mlci.index.model import Model
 from mlci.index.recalibrate import Recalibrated, moved_words
 from mlci.judging.curves import binned, calibration_curve
@@ -45,13 +46,17 @@ def render(before: Model, done: Recalibrated, cohort: Cohort) -> str:
     if "updated" in done.model.card:
         parts.append(f"<p>{escape(moved_words(done.model.card['updated']))}</p>")
     areas = done.table.set_index("outcome")
-    risks = [model.risks(model.read(test.admissions())) for model in (before, done.model)]
+    people = of_data(test, before.people, len(test))
+    risks = [model.risks(model.read(test.admissions(), people)) for model in (before, done.model)]
     for place, name in enumerate(cohort.outcomes):
         observed = test.labels(name)[:, 0]
         known = ~np.isnan(observed)
         parts.append(f"<h2>{escape(label(name))}</h2>")
         if min(observed[known].sum(), (1 - observed[known]).sum()) < FEWEST:
             parts.append(f"<p>Not shown: fewer than {FEWEST} admissions have this outcome, or do not have it.</p>")
+            continue
+        if name not in risks[1]:
+            parts.append("<p>Not shown: the model has no risk of this outcome.</p>")
             continue
         figures = []
         for when, found in zip(("before", "after"), risks):

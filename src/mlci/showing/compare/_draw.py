@@ -1,9 +1,10 @@
 """Draw the figures of a comparison: for each model a funnel plot and a caterpillar plot, with text alternatives."""
 
 from mlci.base.names import words
-from mlci.judging.compare import TOO_FEW, Comparison
+from mlci.judging.compare import Comparison
 from mlci.showing import plots
 from mlci.showing._pages import Album, Picture
+from mlci.showing._words import some
 
 
 def draw(found: Comparison) -> dict[str, list[Picture]]:
@@ -11,22 +12,22 @@ def draw(found: Comparison) -> dict[str, list[Picture]]:
     album = Album()
     for place, summary in enumerate(found.models.itertuples()):
         shown = found.of(summary.model)
-        shown = shown[shown["ratio"].notna()]
-        ranked = shown[shown["verdict"] != TOO_FEW]
+        ranked = shown[shown["ranked"]]
+        others = "" if len(ranked) == len(shown) else " Groups without a rank are not drawn."
         section = f"model{place}"
         if len(ranked):
             out = {word: ranked.loc[ranked["verdict"] == word, "group"].tolist() for word in ("high", "low")}
-            outliers = "; ".join(f"{word}: {', '.join(map(str, names))}" for word, names in out.items() if names)
+            outliers = "; ".join(f"{word}: {some(names)}" for word, names in out.items() if names)
             album.add(
                 section,
-                plots.funnel(shown, found.limits(summary.model)),
+                plots.funnel(ranked, found.limits(summary.model)),
                 f"Funnel plot of {words(found.outcome)} by {words(found.by)}, adjusted by {summary.model}: "
-                f"{len(ranked)} points; beyond the 99.8% limits: {outliers or 'none'}.",
+                f"{len(ranked)} point{'s' * (len(ranked) != 1)}; beyond the 99.8% limits: {outliers or 'none'}.",
             )
             album.add(
                 section,
-                plots.caterpillar(shown["group"].tolist(), shown),
+                plots.caterpillar(ranked["group"].tolist(), ranked),
                 f"Ratios with 95% intervals, from {ranked['ratio'].min():.2f} to {ranked['ratio'].max():.2f}; "
-                "diamonds are shrunken towards the mean of all groups.",
+                f"diamonds are shrunken towards the mean of all groups.{others}",
             )
     return album.pictures

@@ -12,7 +12,7 @@ from mlci.judging._carried import why_left_out
 from mlci.judging.compare import ALARM, FAR, HIDDEN, LEAST, TOO_FEW, VERDICTS, Comparison
 from mlci.measures.ratios import Dispersion
 from mlci.showing._pages import Picture, environment
-from mlci.showing._words import listing, number, percent, spread
+from mlci.showing._words import listing, number, percent, some, spread
 
 WEAK = 0.55  # AUROC of recalibrated risks below which a score hardly adjusts
 
@@ -71,7 +71,7 @@ def _lead(found: Comparison) -> str:
     if not high and not low:
         return f"Adjusted by {model}, none of {judged} groups lies beyond the 99.8% limits."
     parts = [
-        f"{side} events than expected in {listing(names)}" for side, names in (("more", high), ("fewer", low)) if names
+        f"{side} events than expected in {some(names)}" for side, names in (("more", high), ("fewer", low)) if names
     ]
     return f"Of {judged} groups, adjusted by {model}, these lie beyond the 99.8% limits: {'; '.join(parts)}."
 
@@ -84,18 +84,19 @@ def _flags(found: Comparison) -> list[str]:
     frame = found.of(found.models["model"][0])
     few, hidden = _names(frame, TOO_FEW), _names(frame, HIDDEN)
     if few:
-        flags.append(f"Groups with fewer than {LEAST} expected events are shown but not ranked: {listing(few)}.")
+        flags.append(f"Groups with fewer than {LEAST} expected events are shown but not ranked: {some(few)}.")
     if hidden:
-        flags.append(f"Figures that would reveal fewer than {LEAST} admissions are hidden, for {listing(hidden)}.")
+        flags.append(f"Figures that would reveal fewer than {LEAST} admissions are hidden, for {some(hidden)}.")
     if found.left_out:
-        flags.append(f"{found.left_out:,} admissions are left out: {why_left_out('group', found.weighted_by)}.")
+        many = f"{found.left_out:,} admission{' is' if found.left_out == 1 else 's are'}"
+        flags.append(f"{many} left out: {why_left_out('group', found.weighted_by)}.")
     weak = [f"{row.model} (AUROC {number(row.auroc)})" for row in found.models.itertuples() if row.auroc < WEAK]
     if weak:
         flags.append(f"The ratios are hardly adjusted for case mix: {listing(weak)} hardly ranks these admissions.")
     coders = _names(found.coding, "many")
     if coders:
         flags.append(
-            f"More codes per admission than others record for the same kind of patient: {listing(coders)}. Their "
+            f"More codes per admission than others record for the same kind of patient: {some(coders)}. Their "
             "patients may look sicker than they are, and their ratios lower."
         )
     return flags

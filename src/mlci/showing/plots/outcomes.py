@@ -39,14 +39,15 @@ def risk_curve(name: str, rates: Rates, fit: Isotonic, *, cutoff: float | None =
     share = (np.cumsum(rates.mass) - rates.mass / 2) / rates.mass.sum()
     place = np.array([*map(normal_quantile, share)])
     grid = np.linspace(place[0], place[-1], POINTS // 4)
-    axis.plot(grid, fit(np.interp(grid, place, rates.score)), color=VERMILION)
+    line = fit(np.interp(grid, place, rates.score))
+    axis.plot(grid, line, color=VERMILION)
     points_of(axis, place, rates, ms=3.5, lw=0.9)
     if cutoff is not None and rates.score[0] <= cutoff <= rates.score[-1]:
         axis.axvline(np.interp(cutoff, rates.score, place), color=INK, lw=1, ls=":")
     ticks = [tick for tick in TICKS if place[0] - 0.1 <= normal_quantile(tick) <= place[-1] + 0.1] or [0.5]
     axis.set_xticks([*map(normal_quantile, ticks)], [f"{100 * tick:.4g}" for tick in ticks])
     axis.set(title=heading(name), xlabel="Percentile of the score", ylabel="Risk (% of admissions)")
-    axis.set_ylim(0, 1.05 * rates.high.max())
+    axis.set_ylim(0, 1.05 * max(rates.high.max(), line.max()))
     axis.yaxis.set_major_formatter(PERCENT)
     return figure
 
