@@ -13,7 +13,7 @@ from mlci.codes.admissions import as_admissions
 from mlci.index.estimator import MLCI
 from mlci.judging.kept import Smooth
 from mlci.web import create_app
-from mlci.web._protocol import PatientProtocol
+from mlci.web._protocol import LONGEST_HEAD, PatientProtocol
 from toys import code_lists, random_model
 
 REAL = ("I509", "N179", "J960", "A419", "E119", "I10")  # codes with titles, which the toy model's vocabulary contains
@@ -51,6 +51,7 @@ def running(index: MLCI, **options) -> Iterator[str]:
         app = create_app(index, **options)
         # Keep idle connections open: the server might close one just as the client sends a request.
         options = {"http": PatientProtocol, "log_level": "warning", "access_log": False, "timeout_keep_alive": 3600}
+        options["h11_max_incomplete_event_size"] = LONGEST_HEAD
         server = uvicorn.Server(uvicorn.Config(app, **options))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()

@@ -1,7 +1,9 @@
 """Age and sex in the risks; the number of codes and the principal diagnosis as rows of the table."""
 
+import re
 from contextlib import nullcontext
 from dataclasses import replace
+from html import unescape
 
 import httpx
 import numpy as np
@@ -20,8 +22,10 @@ from mlci.index.export import curves, export
 from mlci.index.recalibrate import recalibrate
 from mlci.index.scoring import score_file
 from mlci.measures.discrimination import auroc
+from mlci.showing._words import percent
 from mlci.showing.card import _words as say
 from mlci.showing.card import make_card
+from mlci.showing.recalibrated import render
 from mlci.tokens import MANY, NUMBERS
 from mlci.web._case import read_case
 from webserver import running
@@ -140,6 +144,50 @@ def test_the_page_takes_age_and_sex(index):
     assert case[30.0] < case[85.0]
     messages = read_case(index, "I50.9 I10", version=10).doubts
     assert any("depend on age and sex" in message for message in messages)
+
+
+def test_the_page_of_a_scored_row_and_that_of_two_cases_know_age_and_sex_or_say_that_they_lack(index):
+    content = b"admission_id,codes,age,sex\n1,I50.9 I10,81.5,female\n2,I50.9,,M\n"
+    with running(index) as address, httpx.Client(base_url=address, timeout=PATIENCE, follow_redirects=True) as web:
+        page = web.post("/files", files={"file": ("a.csv", content)})
+        while 'data-waiting="1"' in page.text:
+            page = web.get(page.url)
+        links = [unescape(link) for link in re.findall(r'href="(/\?codes=[^"]*)"', page.text)]
+        assert links == ["/?codes=I509+I10&icd=10&age=81&sex=F", "/?codes=I509&icd=10&sex=M"]
+        risks = re.findall(r'<td data-value="[^"]*">([\d.]+%)</td>', page.text)[:1]
+        assert re.findall(r'id="risk-1">([\d.]+%)', web.get(links[0]).text) == risks
+        assert "the data have no age or sex" in web.get("/compare?a=I50.9&b=I10").text
+
+
+@pytest.mark.xdist_group("browser")
+def test_the_page_answers_while_an_age_is_typed(index, browser):
+    from playwright.sync_api import expect
+
+    with running(index) as address:
+        page = browser.new_page(base_url=address)
+        page.goto("/?codes=I50.9+I10")
+        before = page.locator("#risk-1").inner_text()
+        page.get_by_label("Age in years").press_sequentially("85")
+        expect(page.locator("#risk-1")).not_to_have_text(before)
+        page.wait_for_url("**/?codes=I50.9+I10&age=85")
+        page.close()
+
+
+def test_the_page_of_a_recalibration_has_the_figures_of_the_command(cohort, index):
+    """Those of risks by age and sex. An outcome that is too rare to be recalibrated was not known before or after."""
+    rare = np.zeros(len(cohort), dtype=bool)
+    split, rows = cohort.column("split"), np.arange(len(cohort))
+    rare[rows[split == "test"][:15]] = True
+    rare[rows[split == "train"][:15]] = True
+    more = replace(cohort, table=cohort.table.append_column("rare", [rare]), outcomes={**cohort.outcomes, "rare": ""})
+    done = recalibrate(index.model_, more)
+    page, row = render(index.model_, done, more), done.table.iloc[0]
+    for when in ("before", "after"):
+        expected, area = percent(row[f"expected_{when}"]), f"{row[f'auroc_{when}']:.3f}"
+        assert f"{when.capitalize()}: mean predicted risk {expected}, observed" in page
+        assert f"AUROC {area}." in page
+    assert page.count("Not shown: the model has no risk of this outcome.") == 1
+    assert "did not know this outcome before" not in page
 
 
 def test_the_api_takes_age_and_sex(index):

@@ -340,6 +340,32 @@ def test_what_is_not_understood_has_no_score_no_verdict_and_no_risk(web, text):
     assert not re.search(r"igh severity|percentile \d|\d%|Raw score", said)
 
 
+def offers(page: str) -> list[str]:
+    """Return what the codes become with each suggestion of a page."""
+    links = [unescape(link) for link in re.findall(r'class="offer"[^>]* href="([^"]*)"', page)]
+    return [dict(httpx.URL(link).params)["codes"] for link in links]
+
+
+def test_a_suggestion_takes_the_place_of_its_own_piece(web):
+    """Not of the same letters in another word, or in a piece of several words."""
+    found = offers(web.get("/", params={"codes": "I10, urosepsis; sepsis"}).text)
+    assert "I10, urosepsis; A41.9" in found
+    assert not any("uroA" in text for text in found)
+    found = offers(web.get("/", params={"codes": "I10, aspiration pneumonia; pneumonia"}).text)
+    assert "I10, aspiration pneumonia; J18.9" in found
+    found = offers(web.get("/", params={"codes": "I10 é401.9 428.0 401.9"}).text)
+    assert {"I10 éI10 428.0 401.9", "I10 é401.9 I50.9 401.9", "I10 é401.9 428.0 I10"} <= set(found)
+    page = web.get("/", params=[("codes", "I10"), ("plus", "urosepsis"), ("plus", "sepsis")]).text
+    assert "plus=urosepsis&amp;plus=A41.9" in page
+
+
+def test_an_admission_more_severe_than_the_figure_is_marked_at_its_edge(index):
+    drawing = Drawing(index.model_)
+    for curve in drawing.curves.values():
+        assert 5 < curve.y(1.0) < drawing.top  # the point has a radius of 5
+        assert curve.y(curve.top) == drawing.top
+
+
 def test_one_code_that_is_not_understood_changes_nothing(web):
     def figures(text: str) -> list[str]:
         page = web.get("/", params={"codes": text}).text
@@ -377,6 +403,7 @@ def test_about_shows_held_out_figures_and_the_real_port(web, address):
     said = said_on(web.get("/model").text)
     assert "In-hospital mortality 900 90 0.812 0.770 to 0.850 10.2% 10.0% 8.2 to 12.1% 0.97" in said
     assert "Fewer than 100 events, so uncertain: in-hospital mortality" in said
+    assert "are known to lack it: long stay." in said
     assert "Dates none: computed" in said
     assert "Licence of the data free of rights of others" in said
     assert "It was fitted to synthetic admissions: the index is not for real patients." in said
@@ -413,6 +440,10 @@ def test_a_model_of_several_versions_asks_which(index, versions):
         assert '<option value="9" selected>' in page
         assert "unknown to this model" in page
         assert '<option value="10" selected>' in httpx.get(address, timeout=PATIENCE).text
+        page = httpx.get(address, params={"codes": "I50.9", "icd": "9"}, timeout=PATIENCE).text
+        assert unescape(re.search(r'href="([^"]*)" id="compare"', page)[1]) == "/compare?a=I50.9&icd=9"
+        compared = httpx.get(f"{address}/compare?icd=9", timeout=PATIENCE).text
+        assert unescape(re.search(r'href="(/compare\?a=[^"]*)"', compared)[1]).endswith("&icd=9")
         body = {"admissions": [["I50.9"]], "icd_version": 9}
         found = httpx.post(f"{address}/api/score", json=body, timeout=PATIENCE).json()["admissions"][0]
     assert found["score"] == other.score([["I50.9"]], icd_version=9)[0]
@@ -453,6 +484,21 @@ def test_a_recalibrated_model_says_on_whose_admissions(index):
         said = said_on(httpx.get(f"{address}/model", timeout=PATIENCE).raise_for_status().text)
         assert "then recalibrated on 1,200 admissions of the data called “ward 3”" in said
         assert "Long stay more than 7 days –" in said
+
+
+def test_about_a_model_of_one_outcome(index):
+    """It has no shared direction. An outcome with too few held-out events is named."""
+    single = MLCI()
+    single.model_ = replace(index.model_, outcomes={"mortality": "died"})
+    with running(single) as address:
+        said = said_on(httpx.get(f"{address}/model", timeout=PATIENCE).raise_for_status().text)
+    assert "1 would mean that the outcome is exactly this cut" in said
+    assert "No figures" not in said
+
+
+def test_a_text_as_long_as_the_page_takes_arrives_and_a_longer_one_is_refused_in_words(web):
+    assert web.get("/", params={"codes": "I10" + "\n" * 9_000 + "é" * 2_000}).status_code == 200  # 66,000 characters
+    assert refused(web.get("/", params={"codes": "I10 " * 9_000}), 422).startswith("The text is too long: 36,000")
 
 
 def test_empty_and_error_states(web):
@@ -624,6 +670,16 @@ def test_a_file_of_the_other_icd_version_is_doubted(web, content, said, doubted)
     assert said in text
     doubt = "The codes seem to be ICD-9, but were read as ICD-10: choose ICD-9 and upload again."
     assert (doubt in text) == doubted
+
+
+def test_an_outcome_keeps_its_whole_name(index):
+    named = MLCI()
+    renamed = {"mortality": "risk_of_fall", "long stay": "high_risk_stay"}
+    curves = {renamed[name]: curve for name, curve in index.model_.curves.items()}
+    named.model_ = replace(index.model_, outcomes=dict.fromkeys(renamed.values(), ""), curves=curves)
+    with running(named) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        said = said_on(scored(client, "a.csv", b"admission_id,codes\n1,I509\n").text)
+    assert "Percentile Risk of fall High risk stay" in said
 
 
 def test_a_page_names_no_option_of_the_command_line(web):

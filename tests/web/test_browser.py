@@ -4,6 +4,7 @@ import io
 import re
 import time
 import warnings
+from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import pandas as pd
@@ -12,6 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from conftest import PATIENCE
+from mlci.index.estimator import MLCI
 from toys import code_lists
 from webserver import running, toy_index
 
@@ -217,6 +219,32 @@ def test_search_by_everyday_words(page, typed, code):
     page.goto("/")
     page.get_by_label("Find a code").press_sequentially(typed)
     expect(page.locator("#found li").first).to_contain_text(code)
+
+
+def test_hints_follow_the_icd_version(browser, index):
+    several, tokens = MLCI(), replace(index.model_.vocabulary, versions=(0,) * len(index.model_.vocabulary.tokens))
+    several.model_ = replace(index.model_, icd_versions=(9, 10), vocabulary=tokens)
+    with running(several) as address:
+        page = browser.new_page(base_url=address)
+        page.goto("/")
+        page.get_by_label("ICD version of the codes").select_option("9")
+        expect(page.locator("#codes-hint")).to_contain_text("ICD-9, typed or pasted")
+        expect(page.locator("#q-hint")).to_contain_text("428")
+        page.close()
+
+
+def test_a_text_too_long_for_an_address_stays_and_is_refused_in_place(tab):
+    tab.goto("/?codes=I10")
+    codes = tab.get_by_label("Diagnosis codes of one admission")
+    refusals = []  # Chromium reports them as errors on the console
+    tab.on("response", lambda response: refusals.append(response.status) if response.status >= 400 else None)
+    codes.fill("I10 " * 3_000)
+    expect(tab.get_by_role("alert")).to_contain_text("There are too many codes: 3,000")
+    codes.fill("I10 " * 200_000)
+    expect(tab.get_by_role("alert")).to_have_text("The text is too long. To score many admissions, upload a file.")
+    expect(tab.locator("#score")).to_have_count(0)
+    assert len(codes.input_value()) == 800_000
+    assert refusals == [422, 400]
 
 
 def test_two_cases_side_by_side(page, index):

@@ -21,20 +21,30 @@ def wanted(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in COLUMNS if config.get("people", {}).get(name))
 
 
-def of_table(
+def persons_of_table(
     table: Any, names: Sequence[str], where: str, rows: Sequence[int], *, whole: bool = True
-) -> np.ndarray | None:
-    """Return the rows of an Arrow table of admissions; `rows` are the row numbers for error messages.
+) -> dict[str, list]:
+    """Return age and sex of the admissions in an Arrow table, by name; `rows` are the row numbers for error messages.
 
     `whole` is false for a later part of a file: only its first part shows how the file writes sexes.
     """
     from mlci.sources._people import ages, cells, sexes
 
-    found = {}
-    for name, parse in (("age", ages), ("sex", partial(sexes, whole=whole))):
-        if name in names and name in table.column_names:
-            found[name] = parse(table[name], name, cells(where, name, rows))[0].to_pylist()
-    return rows_of(found.get("age"), found.get("sex"), len(table)) if found else None
+    return {
+        name: parse(table[name], name, cells(where, name, rows))[0].to_pylist()
+        for name, parse in (("age", ages), ("sex", partial(sexes, whole=whole)))
+        if name in names and name in table.column_names
+    }
+
+
+def of_table(table: Any, names: Sequence[str], where: str, rows: Sequence[int]) -> np.ndarray | None:
+    """Return the rows of an Arrow table of admissions, as `persons_of_table` reads them."""
+    return rows_of_persons(persons_of_table(table, names, where, rows), len(table))
+
+
+def rows_of_persons(persons: Mapping[str, Sequence], many: int) -> np.ndarray | None:
+    """Return the rows of `many` persons from the lists of `persons_of_table`; None if there are none."""
+    return rows_of(persons.get("age"), persons.get("sex"), many) if persons else None
 
 
 def of_data(data: Any, names: Sequence[str], many: int) -> np.ndarray | None:

@@ -19,7 +19,7 @@ from mlci.base.tablefile import TableFile, writing
 from mlci.codes.admissions import Admissions
 from mlci.codes.streams import ROW, ahead, stream_rows
 from mlci.codes.versions import Guess
-from mlci.index._people import of_table
+from mlci.index._people import persons_of_table, rows_of_persons
 from mlci.index._reading import Reading
 from mlci.index.model import Model
 from mlci.index.shift import Agreement, outcome_columns
@@ -43,7 +43,7 @@ def score_file(
     poa: str | None = None,
     on_guess: Callable[[str], None] | None = None,
     on_batch: Callable[[int], None] | None = None,
-    on_scores: Callable[[Admissions, Mapping[str, np.ndarray]], None] | None = None,
+    on_scores: Callable[[Admissions, Mapping[str, np.ndarray], Mapping[str, list]], None] | None = None,
 ) -> Tally:
     """Score a file of any size in bounded memory.
 
@@ -60,7 +60,7 @@ def score_file(
         poa: count `all` codes or `only` those present on admission; by default, what the model was made for.
         on_guess: called with a sentence if the ICD version is inferred from the codes; None forbids inferring it.
         on_batch: called with the number of admissions scored so far.
-        on_scores: called with the admissions of each batch and their columns.
+        on_scores: called with the admissions of each batch, their columns, and their age and sex if the risks use them.
 
     Returns:
         A count of how well the admissions match those that the model was made for.
@@ -79,30 +79,31 @@ def score_file(
     paths = [] if isinstance(source, TableFile) else [source]
     tally, outcomes = Tally(model), outcome_columns(paths[0], model.outcomes) if paths else {}
 
-    def read() -> Iterator[tuple[Admissions, "pa.Table", Reading]]:
+    def read() -> Iterator[tuple[Admissions, "pa.Table", dict[str, list], Reading]]:
         parts = stream_admissions(model, source, poa=poa, on_guess=on_guess, **options)
         for number, (admissions, carried) in enumerate(parts):
             rows, first = carried[ROW].to_numpy(), number == 0
-            people = of_table(carried, model.people, str(source), rows, whole=first) if model.people else None
-            yield admissions, carried, (model.read_strictly if strict else model.read)(admissions, people)
+            persons = persons_of_table(carried, model.people, str(source), rows, whole=first) if model.people else {}
+            people = rows_of_persons(persons, len(admissions))
+            yield admissions, carried, persons, (model.read_strictly if strict else model.read)(admissions, people)
 
-    def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], "pa.Table"]]:
+    def scored() -> Iterator[tuple[Admissions, dict[str, np.ndarray], dict[str, list], "pa.Table"]]:
         nonlocal tally
         empty = True
-        for admissions, carried, reading in ahead(read()):
+        for admissions, carried, persons, reading in ahead(read()):
             columns = model.columns(admissions, strict=strict, reading=reading)
             if empty:
                 missing = tuple(name for name in model.people if name not in carried.column_names)
                 tally = replace(tally, missing=missing)
-            yield admissions, columns, _as_table(model, admissions, columns, defuse)
+            yield admissions, columns, persons, _as_table(model, admissions, columns, defuse)
             empty = False
         if empty:  # a file without rows gives a score file without rows
             admissions = Admissions.from_lists([])
             columns = model.columns(admissions, strict=strict)
-            yield admissions, columns, _as_table(model, admissions, columns, defuse)
+            yield admissions, columns, {}, _as_table(model, admissions, columns, defuse)
 
     with writing(target, inputs=paths) as write:  # values rarely repeat: no dictionary encoding
-        for admissions, columns, table in ahead(scored()):  # up to four batches are in work at once
+        for admissions, columns, persons, table in ahead(scored()):  # up to four batches are in work at once
             write(table)
             rows = slice(tally.admissions, tally.admissions + len(admissions))
             agreements = {
@@ -112,7 +113,7 @@ def score_file(
             }
             tally = tally.add(admissions, columns, agreements)
             if on_scores:
-                on_scores(admissions, columns)
+                on_scores(admissions, columns, persons)
             if on_batch:
                 on_batch(tally.admissions)
     return replace(tally, of_file=tuple(of_file))

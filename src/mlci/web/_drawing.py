@@ -11,6 +11,7 @@ from mlci.judging.kept import Smooth
 WIDTH, HEIGHT = 340, 150
 LEFT, RIGHT, TOP, BOTTOM = 34, 12, 26, 24  # room for labels
 BARS, POINTS = 40, 80
+ABOVE = 1.08  # of the upper edge: where a higher risk is marked
 TAIL = 0.5  # percent of the training admissions at either end that are outside the figure
 
 
@@ -26,6 +27,8 @@ class RiskLine:
     ends: tuple[float, float]  # risk at either end of the figure
 
     def y(self, risk: float) -> float:
+        """Return the y coordinate of a risk; above the figure, that of its edge."""
+        risk = min(risk, self.top * ABOVE)
         return _round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * risk / self.top)
 
 

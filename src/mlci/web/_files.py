@@ -17,7 +17,8 @@ from mlci.web._uploads import Busy, Job, Uploads
 def _row_address(row: dict) -> str:
     """Return the address of the page of one row of a scored file."""
     version = {"icd": row["icd_version"]} if row["icd_version"] in icd.VERSIONS else {}
-    return "/?" + urlencode({"codes": " ".join(row["codes"]), **version})
+    person = {name: int(value) if name == "age" else value for name, value in row["person"].items()}
+    return "/?" + urlencode({"codes": " ".join(row["codes"]), **version, **person})
 
 
 def _present(job: Job | None) -> Job:

@@ -6,7 +6,6 @@ Pages work without JavaScript; a small script saves reloading.
 import re
 from collections.abc import Callable
 from typing import Annotated, Literal
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -79,8 +78,9 @@ def pages(index: MLCI, render: Callable[..., str]) -> APIRouter:
                 age=age,
                 sex=sex,
                 address=here.plain,
-                offered=here.offered,
+                offers=here.offers,
                 translated=here.translated,
+                compare_address=here.compared,
                 case=case,
                 error=error,
                 examples=EXAMPLES[version],
@@ -111,6 +111,7 @@ def comparisons(index: MLCI, render: Callable[..., str]) -> APIRouter:
 
     def compared(a: str, b: str, icd_version: str) -> Response:
         version = chosen_version(index.model_, icd_version)
+        here = CaseAddress("", (), (), version, version_given=bool(icd_version))
         cases, error = [], ""
         try:
             cases = [read_case(index, text, version=version) for text in (a, b)]
@@ -123,7 +124,8 @@ def comparisons(index: MLCI, render: Callable[..., str]) -> APIRouter:
             version=version,
             error=error,
             examples=list(EXAMPLES[version].values()),
-            case_address=lambda text: "/?" + urlencode({"codes": text} | ({"icd": icd_version} if icd_version else {})),
+            case_address=here.plain,
+            compare_address=here.compared,
             title_of=lambda code: understood.title if (understood := understand(code, version)) else None,
             dotted=lambda code: icd.dotted(code, version),
         )

@@ -10,6 +10,7 @@ import time
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
+LONGEST_HEAD = 500_000  # bytes of an address and headers: two texts of 20,000 characters that are all escaped
 MOST_CONNECTIONS = 200  # less than the limit of the server itself
 
 

@@ -31,7 +31,7 @@ def renderer(index: MLCI, name: str):
         "count": lambda value: f"{value:,}",
         "place": place,
         "cell": cell,
-        "without_options": without_options,
+        "told": told,
     }
     rendered: dict[tuple[object, ...], str] = {}
 
@@ -55,6 +55,15 @@ def renderer(index: MLCI, name: str):
         return environment.get_template(f"{template}.html.j2").render(view)
 
     return render
+
+
+def told(warning: str) -> str:
+    """Return a warning of the command line as a sentence of the page.
+
+    >>> told("5 codes lack a leading zero (--restore-zeros restores it); see `mlci score`.")
+    '5 codes lack a leading zero; see mlci score.'
+    """
+    return without_options(f"{warning[:1].upper()}{warning[1:]}").replace("`", "")
 
 
 def number(value: float, digits: int = 2) -> str:

@@ -57,7 +57,7 @@ class Job:
     understood: str = ""  # how its columns were read
     doubt: str = ""  # whether its codes seem to be of the other ICD version
     tally: Tally | None = None
-    rows: list[dict] = field(default_factory=list)  # the first, with their codes
+    rows: list[dict] = field(default_factory=list)  # the first, with their codes, and age and sex if the risks use them
     bars: np.ndarray = field(default_factory=lambda: np.zeros(BARS, dtype=np.int64))
     scored: int = 0
     high: int = 0
@@ -67,7 +67,7 @@ class Job:
     stopped: Event = field(default_factory=Event)
     done: Event = field(default_factory=Event)
 
-    def take(self, admissions: Admissions, columns: Mapping[str, np.ndarray]) -> None:
+    def take(self, admissions: Admissions, columns: Mapping[str, np.ndarray], persons: Mapping[str, list]) -> None:
         """Add a batch to the summary, and keep its rows if they are among the first."""
         percentile = columns["percentile"][~np.isnan(columns["percentile"])]
         self.bars += np.bincount(np.minimum(percentile * BARS / 100, BARS - 1).astype(int), minlength=BARS)
@@ -82,6 +82,7 @@ class Job:
                     **{name: values[row] for name, values in columns.items()},
                     "codes": [str(code) for code in admissions.values[recorded[:MOST_CODES]]],
                     "icd_version": versions.pop() if len(versions) == 1 else None,
+                    "person": {name: values[row] for name, values in persons.items() if values[row] is not None},
                 }
             )
 

@@ -40,7 +40,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
     """
     import uvicorn
 
-    from mlci.web._protocol import PatientProtocol
+    from mlci.web._protocol import LONGEST_HEAD, PatientProtocol
 
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -57,6 +57,7 @@ def serve(index: MLCI, *, host: str, port: int, on_ready: Callable[[str], None],
         config = uvicorn.Config(
             app,
             http=PatientProtocol,
+            h11_max_incomplete_event_size=LONGEST_HEAD,
             access_log=False,
             log_level="warning",
             server_header=False,

@@ -20,10 +20,10 @@ async function refresh(url, submitter, tried) {
     byId("said").classList.toggle("hidden", error.name === "AbortError");
     return;
   }
-  if (!page.getElementById("result")) return location.assign(url); // an answer of another kind, such as a refusal
+  if (!page.getElementById("result")) return refused(page, response.status);
   byId("said").classList.add("hidden");
   const focused = document.activeElement.id, box = byId("plus");
-  for (const id of ["found", "result"]) byId(id).replaceWith(page.getElementById(id));
+  for (const id of ["codes-hint", "q-hint", "found", "result"]) byId(id).replaceWith(page.getElementById(id));
   if (box && box.value !== tried) byId("plus")?.replaceWith(box);
   if (submitter) {
     for (const id in asked) if (byId(id).value === asked[id]) byId(id).value = page.getElementById(id).value;
@@ -34,6 +34,18 @@ async function refresh(url, submitter, tried) {
   address.searchParams.delete("q");
   for (const [name, value] of [...address.searchParams]) if (!value) address.searchParams.delete(name, value);
   history.replaceState(null, "", address.pathname + address.search);
+}
+
+// Show an answer of another kind, such as a refusal, in place of the result: what was typed stays.
+function refused(page, status) {
+  const told = document.createElement("p");
+  told.className = "problem";
+  told.role = "alert";
+  told.textContent = page.querySelector("[role=alert]")?.textContent
+    ?? (status === 400 ? "The text is too long. To score many admissions, upload a file." : "There was an error; see the server's log.");
+  byId("found").replaceChildren();
+  byId("result").replaceChildren(told);
+  byId("said").classList.add("hidden");
 }
 
 // Text in the what-if box counts only after "Try" is pressed, not while it is being typed.
@@ -47,8 +59,8 @@ function ask(submitter) {
 }
 
 if (form) {
-  for (const id of ["codes", "q"]) {
-    byId(id).addEventListener("input", () => {
+  for (const id of ["codes", "q", "age"]) {
+    byId(id)?.addEventListener("input", () => {
       clearTimeout(pause);
       pause = setTimeout(ask, 100);
     });
