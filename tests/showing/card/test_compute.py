@@ -99,6 +99,8 @@ def test_the_card_names_its_origin(card, tmp_path):
 
 
 def test_files(card, tmp_path):
+    from mlci.showing.card._pdf import SIZES, _draw
+
     write(card, tmp_path / "card.csv")
     assert pd.read_csv(tmp_path / "card.csv")["points"].sum() == sum(line.points for line in card.lines)
     write(card, tmp_path / "card.html")
@@ -113,6 +115,12 @@ def test_files(card, tmp_path):
     long = replace(card, lines=card.lines * 10)
     write(long, tmp_path / "long.pdf")
     assert (tmp_path / "long.pdf").read_bytes().count(b"/Type /Page\n") == 2
+    assert len(long.lines) < 200
+    longer = _draw(replace(card, lines=(card.lines * 200)[:600]), SIZES[-1], sides=2)
+    longer.set_compression(False)
+    heights = [float(height) for height in re.findall(rb"BT [\d.]+ ([-\d.]+) Td", bytes(longer.output()))]
+    assert len(heights) > 3 * 600
+    assert min(heights) > 0  # points from the lower edge of the paper: nothing is below it
     with pytest.raises(InputError, match=r"end in .html, .pdf or .csv"):
         write(card, tmp_path / "card.docx")
 

@@ -1,6 +1,7 @@
 """A card as a PDF: one A4 page, in fonts that every PDF reader has.
 
-A long card has a second page, with the example, comparison, outcomes, model card of the index, and limits.
+A long card has a second page, with the example, comparison, outcomes, model card of the index, and limits. If not even
+the groups fit on one page, they go on.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ RULED = 190  # grey
 
 
 def draw(card: Card) -> bytes:
-    """Return one page if everything fits on it, else two, in the largest font that fits; titles are not cut."""
+    """Return one page if everything fits on it, in the largest font that fits, else two or more; nothing is cut."""
     for size in SIZES:
         page = _draw(card, size, sides=1)
         if page.get_y() <= page.h - MARGIN:
@@ -30,7 +31,7 @@ def _draw(card: Card, size: float, *, sides: int) -> FPDF:
     page = FPDF(format="A4")
     page.set_title(_western(card.name))
     page.set_margin(MARGIN)
-    page.set_auto_page_break(False)
+    page.set_auto_page_break(sides == 2, MARGIN)
     page.set_line_width(0.1)
     page.set_draw_color(RULED)
     page.add_page()
@@ -43,7 +44,7 @@ def _draw(card: Card, size: float, *, sides: int) -> FPDF:
     _write(page, f"High severity: {card.cutoff} points or more.", 10, bold=True, above=2)
     _write(page, f"Outcomes by points ({card.split} split, 95% intervals)", 10, bold=True, above=1)
     _table(page, say.meaning(card), widths=(2, 2, *[4] * len(card.outcomes)))
-    if sides == 2:
+    if sides == 2 and page.page == 1:
         page.add_page()
     if card.example:
         _write(page, "Example", 10, bold=True, above=2)
@@ -69,10 +70,35 @@ def _write(page: FPDF, text: str, size: float, *, bold: bool = False, above: flo
 
 
 def _groups(page: FPDF, lines: Sequence[tuple[str, str, str]], size: float) -> None:
-    """Lay the groups out in two columns of about the same height."""
-    width, top = (page.epw - GUTTER) / 2, page.get_y() + 2
+    """Lay the groups out in two columns of about the same height, on several pages if they must be."""
+    width = (page.epw - GUTTER) / 2
     heights = [_height(page, title, width - 18, size) for _, _, title in lines]
-    turn = next(k for k in range(len(lines) + 1) if sum(heights[:k]) >= sum(heights) / 2)
+    while lines:
+        top = page.get_y() + 2
+        room, fitting = page.h - MARGIN - top, len(lines)
+        while page.auto_page_break and fitting > 1 and max(_columns(heights[:fitting])) > room:
+            fitting -= 1
+        _two_columns(page, lines[:fitting], heights[:fitting], size, top)
+        lines, heights = lines[fitting:], heights[fitting:]
+        if lines:
+            page.add_page()
+
+
+def _turn(heights: Sequence[float]) -> int:
+    """Return how many lines the left of two columns of about the same height has."""
+    return next(k for k in range(len(heights) + 1) if sum(heights[:k]) >= sum(heights) / 2)
+
+
+def _columns(heights: Sequence[float]) -> tuple[float, float]:
+    """Return the heights of both columns."""
+    turn = _turn(heights)
+    return sum(heights[:turn]), sum(heights[turn:])
+
+
+def _two_columns(
+    page: FPDF, lines: Sequence[tuple[str, str, str]], heights: Sequence[float], size: float, top: float
+) -> None:
+    width, turn = (page.epw - GUTTER) / 2, _turn(heights)
     for start, end, left in ((0, turn, MARGIN), (turn, len(lines), MARGIN + width + GUTTER)):
         y = top
         for (points, category, title), height in zip(lines[start:end], heights[start:end]):
@@ -85,7 +111,7 @@ def _groups(page: FPDF, lines: Sequence[tuple[str, str, str]], size: float) -> N
             page.multi_cell(width - 18, size * 0.5, _western(title), align="L")
             y += height
             page.line(left, y - 0.2, left + width, y - 0.2)
-    page.set_y(top + max(sum(heights[:turn]), sum(heights[turn:])))
+    page.set_y(top + max(_columns(heights)))
 
 
 def _height(page: FPDF, title: str, width: float, size: float) -> float:
