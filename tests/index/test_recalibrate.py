@@ -126,6 +126,8 @@ def test_the_card_of_a_recalibrated_model_describes_the_hospital():
     card = model_card(kept)
     assert f"- **Recalibrated**: on {others}, except the risks of long stay; how good it is was judged there.\n" in card
     assert "| Long stay | more than 7 days | not said | not said | not said |" in card
+    several = replace(kept, outcomes=dict.fromkeys(("mortality", "long stay", "a fall", "delirium"), ""))
+    assert provenance(several).unchanged == "long stay, a fall and delirium"
 
 
 def test_what_the_card_says_of_the_cutoff_is_of_the_new_cutoff():

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import mlci
+from mlci.base.names import listing
 from mlci.judging import theory
 from mlci.showing._pages import Album
-from mlci.showing._words import listing, percent, rounded
+from mlci.showing._words import percent, rounded
 from mlci.showing.report import build
 from mlci.showing.report._compute import compute
 from mlci.showing.report._draw import of_part

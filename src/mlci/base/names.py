@@ -5,6 +5,7 @@ own outcomes read well too. The names of the recipes are here as well, for code 
 (`mlci.config`). The registry of metrics is `mlci.measures.registry`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 RECIPES = ("table", "deep", "paper")
@@ -95,3 +96,13 @@ def cell(value: str | int | float | None) -> str:
     if isinstance(value, float):
         return f"{value:.4g}".replace("-", "−")
     return f"{value:,}".replace("-", "−") if isinstance(value, int) else value
+
+
+def listing(items: Sequence[str]) -> str:
+    """Join items as in "a, b and c".
+
+    >>> listing(["death", "long stay", "ICU"])
+    'death, long stay and ICU'
+    """
+    items = list(items)
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

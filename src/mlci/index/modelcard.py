@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mlci.base.errors import InputError
-from mlci.base.names import label, words
+from mlci.base.names import label, listing, words
 from mlci.codes.poa import ONLY
 from mlci.index._look_back import days_of
 from mlci.index._survey import survey_words
@@ -137,7 +137,7 @@ def _risks(model: Model) -> str:
     along = list(model.outcomes)[model.scorer.risky :]
     if not model.scorer.risky or not along:
         return ALONG if along else OWN
-    return f"{OWN}; of {' and '.join(map(words, along))} {ALONG}"
+    return f"{OWN}; of {listing([*map(words, along)])} {ALONG}"
 
 
 def model_card(model: Model, name: str = "this index") -> str:

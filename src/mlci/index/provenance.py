@@ -6,7 +6,7 @@ model was trained on, and for others only after it was validated there.
 
 from dataclasses import dataclass
 
-from mlci.base.names import words
+from mlci.base.names import listing, words
 from mlci.index.model import Model
 
 SOURCES = {  # name of a source -> whose admissions they are
@@ -52,7 +52,7 @@ def provenance(model: Model) -> Provenance:
         coding=" and ".join(coded) or "ICD version not said",
         synthetic=any("synthetic" in name.lower() for name in (source, again.get("source", ""))),
         recalibrated=f"{again['admissions']:,} admissions of {_where(again['source'])}" if again else "",
-        unchanged=" and ".join(unchanged),
+        unchanged=listing(unchanged),
     )
 
 

@@ -6,9 +6,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from mlci.base.names import cell, label, words
+from mlci.base.names import cell, label, listing, words
 from mlci.showing._colours import dark_style
-from mlci.showing._words import listing, number, percent, rounded, signed, spread, versions
+from mlci.showing._words import number, percent, rounded, signed, spread, versions
 
 if TYPE_CHECKING:
     from mlci.showing.plots import Figure  # imports matplotlib, which is not needed if another process draws

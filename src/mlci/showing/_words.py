@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mlci.base.names import listing
+
 
 def percent(share: float) -> str:
     """Return a share in percent with at most three digits; a rare event is never 0%.
@@ -56,16 +58,6 @@ def spread(low: float, high: float, digits: int = 3) -> str:
     '−0.10 to 0.20'
     """
     return f"{number(low, digits)} to {number(high, digits)}" if np.isfinite([low, high]).all() else ""
-
-
-def listing(items: Sequence[str]) -> str:
-    """Join items as in "a, b and c".
-
-    >>> listing(["death", "long stay", "ICU"])
-    'death, long stay and ICU'
-    """
-    items = list(items)
-    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def some(names: Sequence[str], most: int = 12) -> str:

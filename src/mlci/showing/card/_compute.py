@@ -177,7 +177,7 @@ def make_card(
         ignored=not outcome_codes,
         example=tuple((line, _commonest(admissions, codes, (line.version, line.category))) for line in chosen),
         cutoff=int(cutoff.score),
-        facts=facts(model),
+        facts={name: text.replace("`", "") for name, text in facts(model).items()},
     )
     return _judged(card, index, cohort, judged, total)
 

@@ -1,8 +1,8 @@
 """The sentences and tables of a card, the same for the page and for paper."""
 
-from mlci.base.names import label
+from mlci.base.names import label, listing
 from mlci.judging.kept import Rate
-from mlci.showing._words import listing, number, percent, spread, versions
+from mlci.showing._words import number, percent, spread, versions
 from mlci.showing.card._compute import Card
 
 RULE = (

@@ -3,11 +3,11 @@
 import pandas as pd
 
 import mlci
-from mlci.base.names import label, words
+from mlci.base.names import label, listing, words
 from mlci.judging.balance import MEASURES, UNADJUSTED, Balance
 from mlci.showing import plots
 from mlci.showing._pages import Album, environment
-from mlci.showing._words import listing, number, percent, signed, spread
+from mlci.showing._words import number, percent, signed, spread
 
 ALIKE = 0.1  # standardised difference below which groups are commonly regarded as balanced
 

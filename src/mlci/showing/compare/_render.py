@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 import mlci
-from mlci.base.names import label, words
+from mlci.base.names import label, listing, words
 from mlci.judging._carried import why_left_out
 from mlci.judging.compare import ALARM, FAR, HIDDEN, LEAST, TOO_FEW, VERDICTS, Comparison
 from mlci.measures.ratios import Dispersion
 from mlci.showing._pages import Picture, environment
-from mlci.showing._words import listing, number, percent, some, spread
+from mlci.showing._words import number, percent, some, spread
 
 WEAK = 0.55  # AUROC of recalibrated risks below which a score hardly adjusts
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from mlci.base.names import label, phrase, words
+from mlci.base.names import label, listing, phrase, words
 from mlci.index._few_events import outcome_notes
 from mlci.judging import theory
 from mlci.judging.rivals import CLASSIC
-from mlci.showing._words import listing, number, percent, rounded, spread, versions
+from mlci.showing._words import number, percent, rounded, spread, versions
 from mlci.showing.report._findings import Cut, Findings, Judgement, OutcomeFigures
 
 FEW = 100  # events, or admissions without one, below which every figure of an outcome is rough

@@ -12,9 +12,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from mlci.base.errors import InputError
-from mlci.base.names import label, words
+from mlci.base.names import label, listing, words
 from mlci.base.toml import read_toml
-from mlci.showing._words import listing, percent, versions
+from mlci.showing._words import percent, versions
 from mlci.showing.report import _say as say
 from mlci.showing.report._findings import Findings, Judgement
 
