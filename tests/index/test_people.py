@@ -170,6 +170,8 @@ def test_the_page_answers_while_an_age_is_typed(index, browser):
         page.get_by_label("Age in years").press_sequentially("85")
         expect(page.locator("#risk-1")).not_to_have_text(before)
         page.wait_for_url("**/?codes=I50.9+I10&age=85")
+        page.emulate_media(media="print")  # where the form is not
+        expect(page.get_by_text("They are for age 85.")).to_be_visible()
         page.close()
 
 

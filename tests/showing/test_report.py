@@ -232,6 +232,10 @@ def test_in_a_browser(made, window, width, scheme):
     assert (ink < paper) == (scheme == "light")
     drawn = page.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
     assert drawn == colours[0]  # a figure's text takes the page's ink
+    page.emulate_media(media="print", color_scheme=scheme)
+    paper = page.evaluate("getComputedStyle(document.querySelector('.flags')).backgroundColor")
+    page.emulate_media(media="null")
+    assert sum(map(int, re.findall(r"\d+", paper)[:3])) > 600  # on paper nothing is dark
 
 
 def test_the_energy_kernel_can_be_resampled():
