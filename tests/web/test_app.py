@@ -364,6 +364,9 @@ def test_an_admission_more_severe_than_the_figure_is_marked_at_its_edge(index):
     for curve in drawing.curves.values():
         assert 5 < curve.y(1.0) < drawing.top  # the point has a radius of 5
         assert curve.y(curve.top) == drawing.top
+    with running(mlci.load("us2010")) as address:
+        said = said_on(httpx.get(f"{address}/?codes=A41.9+J96.01+I46.9+G93.5", timeout=PATIENCE).text)
+    assert "The risk of this admission is above the figure; its point is at the upper edge." in said
 
 
 def test_one_code_that_is_not_understood_changes_nothing(web):
@@ -508,6 +511,8 @@ def test_empty_and_error_states(web):
     assert "No codes yet" in web.get("/").text
     assert "No ICD-10-CM code starts with" in web.get("/", params={"q": "zzzz"}).text
     too_many = web.get("/", params={"codes": "I10 " * 501})
+    assert refused(too_many, 422).startswith("There are too many codes: 501")
+    too_many = web.get("/", params={"codes": "I10 " * 2 + "I5O9 " * 499})  # each with links that hold the whole text
     assert refused(too_many, 422).startswith("There are too many codes: 501")
     assert refused(web.get("/", params={"codes": "x" * 20_001}), 422).startswith("The text is too long")
     everything_off = web.get("/", params={"codes": "I10", "off": "I10"}).text

@@ -74,9 +74,10 @@ def typed(index: MLCI, text: str, version: int) -> Parsed:
     if len(text) > MOST_TEXT:
         raise InputError(f"The text is too long: {len(text):,} characters; the page accepts {MOST_TEXT:,}.")
     reading = parsed(index.model_, text, version)
-    if len(reading.codes) > MOST_CODES:
+    many = len(reading.codes) + sum(missed.counts for missed in reading.missed)
+    if many > MOST_CODES:
         raise InputError(
-            f"There are too many codes: {len(reading.codes):,}; the page accepts {MOST_CODES}. To score many "
+            f"There are too many codes: {many:,}; the page accepts {MOST_CODES}. To score many "
             "admissions, upload a file."
         )
     return reading

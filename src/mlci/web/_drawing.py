@@ -26,9 +26,13 @@ class RiskLine:
     middle: float  # risk at the median score of the training admissions
     ends: tuple[float, float]  # risk at either end of the figure
 
+    def is_above(self, risk: float) -> bool:
+        """Return whether a risk is too high for the figure."""
+        return risk > self.top * ABOVE
+
     def y(self, risk: float) -> float:
         """Return the y coordinate of a risk; above the figure, that of its edge."""
-        risk = min(risk, self.top * ABOVE)
+        risk = self.top * ABOVE if self.is_above(risk) else risk
         return _round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * risk / self.top)
 
 
