@@ -77,6 +77,11 @@ def test_a_file_without_rows_is_explained_without_rows(mlci_cli, tmp_path):
     assert (tmp_path / "why.csv").read_text().startswith('"admission_id","code","title","known","score"')
 
 
+def test_a_percentile_below_100_is_not_printed_as_100(mlci_cli):
+    done = mlci_cli("explain", "us2010", "A41.9", "J96.01", "I46.9", "G93.5")
+    assert ", percentile 99.6: high severity." in done.stdout  # as on the page
+
+
 @pytest.mark.parametrize(("typed", "version"), [(["I50.9", "N17.9"], 10), (["486", "518.81"], 9), (["486 518.81"], 9)])
 def test_typed_codes_are_explained(mlci_cli, typed, version):
     done = mlci_cli("explain", "us2010", *typed)

@@ -697,7 +697,14 @@ def test_a_page_names_no_option_of_the_command_line(web):
     rows = b"".join(b"%d,38.9 8\n" % row for row in range(9))
     text = said_on(scored(web, "a.csv", b"admission_id,codes\n" + rows, icd="9").text)
     assert "lack a leading zero (38.9 for 038.9)" in text
-    assert "--" not in text
+    stated = said_on(scored(web, "a.csv", b"admission_id,codes,icd_version\n1,I509,10\n", icd="9").text)
+    assert "Column icd_version states the ICD version of the codes, and the chosen ICD-9 counts only where" in stated
+    unread = said_on(scored(web, "a.csv", b"admission_id,codes,I10_DX1\n1,I509,N179\n").text)
+    assert "the field “Columns of codes” names the columns to read." in unread
+    unnamed = said_on(scored(web, "\u202ea.csv", b"who,codes\n1,I509\n").text)
+    assert "a.csv: lacks the column admission_id; the field “Column of admission ids” names the column" in unnamed
+    assert not any("--" in page or "in Python" in page or "`" in page for page in (text, stated, unread, unnamed))
+    assert "\u202e" not in unnamed
 
 
 def test_an_empty_file_is_reported(web):

@@ -151,6 +151,7 @@ def _text(model: "Model", admissions: "Admissions", explanation: "Explanation", 
 
     from mlci.base.grids import as_text, grid
     from mlci.base.names import words
+    from mlci.showing._words import place
 
     names = list(explanation.log_odds or ())
     reading = model.read(admissions, people)
@@ -172,7 +173,7 @@ def _text(model: "Model", admissions: "Admissions", explanation: "Explanation", 
     heads = ["", "score", *(f"({place})" for place in range(1, len(names) + 1))]
     legend = ", ".join(f"({place}) {words(name)}" for place, name in enumerate(names, 1))
     severity = "high severity" if read["high_severity"][0] else "below high severity"
-    title = f"Score {explanation.score:z.3f}, percentile {read['percentile'][0]:.0f}: {severity}."
+    title = f"Score {explanation.score:z.3f}, percentile {place(read['percentile'][0])}: {severity}."
     notes = wrap(f"Log-odds of {legend}.", 80) if names else []
     return as_text(grid("why", title, heads, rows, *notes, _sums(model))).rstrip()
 

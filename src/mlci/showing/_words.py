@@ -81,3 +81,12 @@ def versions(numbers: Sequence[int]) -> str:
         listing([f"ICD-{version}" if version else "ICD of no stated version" for version in numbers])
         or "no ICD version"
     )
+
+
+def place(percentile: float) -> str:
+    """Return a `percentile` as text; never 100, which would suggest that nothing could be more severe.
+
+    >>> place(61.4), place(99.96)
+    ('61', '99.9')
+    """
+    return f"{min(percentile, 99.9):.1f}" if 99 < percentile < 100 else f"{percentile:.0f}"

@@ -9,6 +9,7 @@ import mlci
 from mlci.base.names import cell, label, words
 from mlci.index.estimator import MLCI
 from mlci.index.provenance import provenance
+from mlci.showing._words import place
 from mlci.web._drawing import Drawing
 from mlci.web._uploads import without_options
 
@@ -63,7 +64,7 @@ def told(warning: str) -> str:
     >>> told("5 codes lack a leading zero (--restore-zeros restores it); see `mlci score`.")
     '5 codes lack a leading zero; see mlci score.'
     """
-    return without_options(f"{warning[:1].upper()}{warning[1:]}").replace("`", "")
+    return without_options(f"{warning[:1].upper()}{warning[1:]}")
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -103,12 +104,3 @@ def span(bounds: tuple[float, float]) -> str:
     """
     low, high = (percent(bound) for bound in bounds)
     return low if low == high else f"{low.removesuffix('%')} to {high}"
-
-
-def place(percentile: float) -> str:
-    """Return a `percentile` as text; never 100, which would suggest that nothing could be more severe.
-
-    >>> place(61.4), place(99.96)
-    ('61', '99.9')
-    """
-    return f"{min(percentile, 99.9):.1f}" if 99 < percentile < 100 else f"{percentile:.0f}"

@@ -38,6 +38,7 @@ MOST_ADMISSIONS = 50_000_000  # larger files need the command line
 FIRST_ROWS = 200
 GRACE_SECONDS = 20  # after a page is left, since it may only be reloading
 BARS = 20  # of the histogram, each a twentieth of the reference admissions
+FIELDS = {"id": "Column of admission ids", "codes": "Columns of codes", "icd-version": "ICD version"}  # of the form
 NAMES = r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$|\.(parquet|pq)$|\.xlsx$"
 
 
@@ -102,6 +103,7 @@ class Uploads:
 
     def add(self, file: IO[bytes], name: str, *, kind: str, icd_version: int, id: str = "", codes: str = "") -> str:
         """Store a file, queue it for scoring, and return the secret name of its job."""
+        name = "".join(filter(str.isprintable, name))  # without characters that turn the text around them
         suffix = re.search(NAMES, name.lower())
         if not suffix:
             raise InputError(
@@ -221,12 +223,16 @@ class Uploads:
 
 
 def without_options(sentence: str) -> str:
-    """Return a sentence without the options of the command line that it names in brackets: a page has none.
+    """Return a sentence of the command line in words of the page, whose form has fields instead of options.
 
     >>> without_options("a.csv: lacks the column codes (--codes names them); found are a, b.")
     'a.csv: lacks the column codes; found are a, b.'
+    >>> without_options("a.csv: lacks the column admission_id; --id names it.")
+    'a.csv: lacks the column admission_id; the field “Column of admission ids” names it.'
     """
-    return re.sub(r" \(--[^()]*\)", "", sentence)
+    plain = re.sub(r" \((--[^()]*|\w+= in Python)\)", "", sentence).replace("`", "")
+    plain = re.sub(r"--icd-version (9|10)", r"the chosen ICD-\1", plain)
+    return re.sub("--(" + "|".join(FIELDS) + r")\b", lambda option: f"the field “{FIELDS[option[1]]}”", plain)
 
 
 def _layout(path: Path, id: str | None, codes: str | None) -> Layout:
