@@ -99,7 +99,7 @@ def cell(value: str | int | float | None) -> str:
 
 
 def listing(items: Sequence[str]) -> str:
-    """Join items as in "a, b and c".
+    """Return `items` joined as in "a, b and c".
 
     >>> listing(["death", "long stay", "ICU"])
     'death, long stay and ICU'
