@@ -188,6 +188,7 @@ def test_the_page_of_a_recalibration_has_the_figures_of_the_command(cohort, inde
         expected, area = percent(row[f"expected_{when}"]), f"{row[f'auroc_{when}']:.3f}"
         assert f"{when.capitalize()}: mean predicted risk {expected}, observed" in page
         assert f"AUROC {area}." in page
+    assert page.count("<main>") == 1
     assert page.count("Not shown: the model has no risk of this outcome.") == 1
     assert "did not know this outcome before" not in page
 

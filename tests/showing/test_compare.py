@@ -108,13 +108,17 @@ def test_groups_of_nothing_but_few_events_have_a_page_too():
     table = part.table.select(["admission_id", "subject_id", "icd_version", "codes", "split"])
     table = table.append_column("mortality", [died]).append_column("hospital", [names.tolist()])
     made = type(cohort)(table, "made", {"mortality": "died"})
-    found = compare(made, part.column("severity"), by="hospital", outcome="mortality", resamples=20)
+    scores = {"severity": part.column("severity"), "age": part.column("age")}
+    found = compare(made, scores, by="hospital", outcome="mortality", resamples=20)
     assert set(found.table["verdict"]) == {"too few"}
-    assert found.table.set_index("group").loc["F", "ratio"] == 0
+    assert set(found.table.set_index("group").loc["F", "ratio"]) == {0}
     for shown in (found, found.suppressed()):
         page = build(shown, command="")
         assert "No group has 10 expected events" in page
         assert "of 0 " not in page
+        assert "No group has a verdict or a rank by any index." in page
+        assert "All indices agree" not in page
+        assert "unknown" not in page
 
 
 def test_two_groups_are_not_said_to_differ_no_more_than_by_chance(found):

@@ -18,7 +18,7 @@ FEWEST = 10  # admissions with an outcome, and without it, below which nothing i
 HEAD = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    "<title>Recalibration</title><style>{style}</style></head><body>{body}</body></html>"
+    "<title>Recalibration</title><style>{style}</style></head><body><main>{body}</main></body></html>"
 )
 
 

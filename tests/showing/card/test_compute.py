@@ -159,6 +159,7 @@ def test_the_page_adds_up(card, tmp_path, browser):
         page.set_viewport_size({"width": width, "height": 900})
         page.goto((tmp_path / "card.html").as_uri())
         assert page.inner_text("#total") == "0 points"
+        assert page.get_by_role("main").count() == 1
         boxes = page.locator("#groups input")
         wanted = 0
         for place in range(len(card.lines)):

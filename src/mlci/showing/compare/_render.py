@@ -67,7 +67,7 @@ def _lead(found: Comparison) -> str:
     high, low = (_names(frame, word) for word in (VERDICTS[2], VERDICTS[0]))
     judged = int(frame["ranked"].sum())
     if not judged:
-        return f"Adjusted by {model}, no group has {LEAST} expected events, which is too few to judge or rank any."
+        return f"Adjusted by {model}, no group has the {LEAST} expected events that a verdict and a rank need."
     if not high and not low:
         return f"Adjusted by {model}, none of {judged} groups lies beyond the 99.8% limits."
     parts = [
