@@ -619,6 +619,14 @@ def test_the_caption_of_a_table_of_scores_counts_its_rows(web, many, said):
     assert said in page.text
 
 
+def test_a_file_of_high_severity_alone_is_all_of_it(index):
+    severe = MLCI()
+    severe.model_ = replace(index.model_, cutoff=replace(index.model_.cutoff, score=-1e9))
+    with running(severe) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        said = said_on(scored(client, "a.csv", b"admission_id,codes\n1,I509\n2,N179\n").text)
+    assert "High severity all 2 of 2 scored" in said
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.parquet", "long.csv"])
 def test_a_file_comes_back_scored(web, index, name, kind):
