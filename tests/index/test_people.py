@@ -26,6 +26,7 @@ from mlci.showing._words import percent
 from mlci.showing.card import _words as say
 from mlci.showing.card import make_card
 from mlci.showing.recalibrated import render
+from mlci.showing.report import build
 from mlci.tokens import MANY, NUMBERS
 from mlci.web._case import read_case
 from webserver import running
@@ -173,6 +174,21 @@ def test_the_page_answers_while_an_age_is_typed(index, browser):
         page.emulate_media(media="print")  # where the form is not
         expect(page.get_by_text("They are for age 85.")).to_be_visible()
         page.close()
+
+
+def test_a_report_and_a_recalibration_say_that_age_and_sex_are_missing(cohort, index, tmp_path):
+    lacking = replace(cohort, table=without(cohort, "age", "sex"))
+    said = "risks depend on age and sex, but the data have no age or sex: they are computed from codes only."
+    for data in (cohort, lacking):
+        page = unescape(build(index, data, command="", resamples=20))
+        assert (said in page) == (data is lacking)
+        data.write(tmp_path / "cohort.parquet")
+        index.save(tmp_path / "model.safetensors")
+        words = ["model.safetensors", "cohort.parquet", "-o", "mine.safetensors"]
+        words = [str(tmp_path / word) if "." in word else word for word in words]
+        done = CliRunner().invoke(cli, ["recalibrate", *words, "--force"])
+        assert done.exit_code == 0
+        assert (said in done.output) == (data is lacking)
 
 
 def test_the_page_of_a_recalibration_has_the_figures_of_the_command(cohort, index):

@@ -37,11 +37,13 @@ def command(model, cohort, output, update, page, force, quiet) -> None:
     import mlci
     from mlci.base.files import atomic
     from mlci.index._look_back import look_back_warnings
+    from mlci.index._people import absence_warning, absent, of_data
     from mlci.index.model import load_model
     from mlci.index.recalibrate import EVENTS, moved_words, recalibrate
 
     data, former = mlci.read_cohort(cohort), load_model(model)
-    for warning in look_back_warnings(former, data.look_back):
+    lacking = absence_warning(former.people, absent(former.people, of_data(data, former.people, len(data))))
+    for warning in (*look_back_warnings(former, data.look_back), *[lacking] * bool(lacking)):
         click.echo(f"mlci: warning: {warning}", err=True)
     done = recalibrate(former, data, update=update)
     done.model.save(output)

@@ -104,3 +104,16 @@ def absent(names: Sequence[str], rows: np.ndarray | None) -> tuple[str, ...]:
     """
     places = [(place, name) for place, name in enumerate(COLUMNS) if name in names]
     return tuple(name for place, name in places if rows is None or (rows[:, place] == UNKNOWN).all())
+
+
+def absence_warning(names: Sequence[str], missing: Sequence[str]) -> str:
+    """Return a warning that some of the `names` that risks depend on are missing, or nothing if none is.
+
+    >>> absence_warning(("age", "sex"), ("sex",))
+    "the model's risks depend on age and sex, but the data have no sex: they are computed without it."
+    """
+    if not missing:
+        return ""
+    how = "from codes only" if len(missing) == len(names) else "without it"
+    inputs, lacking = " and ".join(names), " or ".join(missing)
+    return f"the model's risks depend on {inputs}, but the data have no {lacking}: they are computed {how}."

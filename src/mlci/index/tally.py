@@ -14,6 +14,7 @@ import numpy as np
 from mlci.codes import certainty
 from mlci.codes.admissions import Admissions
 from mlci.codes.icd import LONGEST
+from mlci.index._people import absence_warning
 from mlci.index._understanding import poorly_understood
 from mlci.index.model import Model
 from mlci.index.shift import ENOUGH, Agreement, Makeup, categories_of, count_makeup, shifts
@@ -137,12 +138,7 @@ class Tally:
         """Return warnings on input that was misread or not understood; `strict` is as in `warnings`."""
         found = [*self.of_file]
         if self.missing:
-            lacking = " or ".join(self.missing)
-            inputs = " and ".join(self.model.people)
-            how = "from codes only" if self.missing == self.model.people else "without it"
-            found.append(
-                f"the model's risks depend on {inputs}, but the data have no {lacking}: they are computed {how}."
-            )
+            found.append(absence_warning(self.model.people, self.missing))
         if self.foreign:
             own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
             version, many = self.foreign.most_common(1)[0]

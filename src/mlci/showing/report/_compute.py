@@ -21,7 +21,7 @@ from mlci.codes.outcome import tells
 from mlci.cohort import Cohort
 from mlci.index import vary
 from mlci.index._look_back import look_back_warnings
-from mlci.index._people import of_data
+from mlci.index._people import absence_warning, absent, of_data
 from mlci.index._understanding import LEAST_UNDERSTOOD
 from mlci.index.importance import importance
 from mlci.index.model import Model
@@ -120,9 +120,9 @@ def compute(
         by = [name for name in BY if name.removesuffix("_band") in cohort.table.column_names]
     judgement, why_not = None, ""
     with single_thread(), threads() as pool:
-        admissions = judged.admissions()
-        everyone = pool.submit(_everyone, model, cohort)
-        columns = model.columns(admissions, people=of_data(judged, model.people, len(judged)))
+        admissions, people = judged.admissions(), of_data(judged, model.people, len(judged))
+        everyone = pool.submit(_everyone, model, cohort, people)
+        columns = model.columns(admissions, people=people)
         doubtful = model.understanding(admissions).share < LEAST_UNDERSTOOD
         tally = Tally(model).add(admissions)
         if tally.unknown > tally.codes * (1 - LEAST_UNDERSTOOD):
@@ -163,12 +163,13 @@ def _about(model: Model) -> dict[str, Any]:
     }
 
 
-def _everyone(model: Model, cohort: Cohort) -> dict[str, Any]:
-    """Return the fields of `Population` that describe the whole cohort."""
+def _everyone(model: Model, cohort: Cohort, people: np.ndarray | None) -> dict[str, Any]:
+    """Return the fields of `Population` that describe the whole cohort; `people` are the judged ones' age and sex."""
     whole = cohort.admissions()
     found = count_makeup(whole, model.vocabulary.leaves(whole))  # the whole cohort: a test split may be too small
     different = (*shifts(model.card.get("makeup", {}), found), *look_back_warnings(model, cohort.look_back))
-    return {"table_one": cohort.describe(), "shifts": different}
+    lacking = absence_warning(model.people, absent(model.people, people))
+    return {"table_one": cohort.describe(), "shifts": (*different, *[lacking] * bool(lacking))}
 
 
 def _people(

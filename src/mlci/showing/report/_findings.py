@@ -33,7 +33,7 @@ class Population:
     unknown: int  # codes that the model does not know
     foreign: Mapping[int, int]  # ICD version that is not the model's -> codes
     unscored: int  # admissions left out because fewer than half of their codes are understood
-    shifts: tuple[str, ...] = ()  # how the admissions differ from the training admissions
+    shifts: tuple[str, ...] = ()  # how the admissions differ from the training admissions, and what they lack
     others: tuple[str, ...] = ()  # outcomes of the cohort for which the index has no risk
 
 
