@@ -493,13 +493,15 @@ def test_about_a_model_of_one_outcome(index):
     """It has no shared direction. An outcome with too few held-out events is named."""
     single = MLCI()
     stated = {"data": "see `notes`", "dates": "2026", "licence": "own", "limits": []}
-    card = {**index.model_.card, "about": stated}
+    card = {**index.model_.card, "about": stated, "positives": {}, "weights": {"mortality": 1.0}}
     single.model_ = replace(index.model_, outcomes={"mortality": "died"}, card=card)
     with running(single) as address:
         said = said_on(httpx.get(f"{address}/model", timeout=PATIENCE).raise_for_status().text)
     assert "1 would mean that the outcome is exactly this cut" in said
     assert "No figures" not in said
     assert "Data see notes; ICD-10" in said
+    assert "In-hospital mortality died fewer than 10 (or all but so few) 1.00" in said  # a count that the file hides
+    assert "In-hospital mortality: fewer than 10 (or all but so few) events in training" in said
 
 
 def test_a_text_as_long_as_the_page_takes_arrives_and_a_longer_one_is_refused_in_words(web):

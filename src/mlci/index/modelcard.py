@@ -19,6 +19,7 @@ from mlci.index.provenance import SOURCES, provenance
 
 FEW = 100  # training events below which an outcome's risks are imprecise
 NOT_SAID = "not said"
+HIDDEN = "fewer than 10 (or all but so few)"  # a count that the file suppresses
 FIELDS, MOST = ("data", "dates", "licence"), 1_000  # what the user may state about an index, and its length
 
 
@@ -158,7 +159,7 @@ def model_card(model: Model, name: str = "this index") -> str:
 
 def _outcomes(model: Model) -> list[str]:
     """Return a table of the outcomes: rule, training events, and performance on held-out admissions."""
-    card, positives = model.card, model.card.get("positives") or {}
+    card = model.card
     lines = [f"## Outcomes, judged on the {card.get('judged_on', 'validation')} split", ""]
     lines += [
         "| outcome | rule | events in training | AUROC of the score | mean risk, observed |",
@@ -171,14 +172,28 @@ def _outcomes(model: Model) -> list[str]:
         if reached:
             area = f"{reached['auroc']:.3f} ({reached['auroc_low']:.3f} to {reached['auroc_high']:.3f})"
             rates = f"{reached['expected']:.1%}, {reached['observed']:.1%} of {reached['n']:,}"
-        many = _counted(positives[name]) if name in positives else NOT_SAID
+        many = training_events(card, name) or NOT_SAID
         lines.append(f"| {label(name)} | {rule or NOT_SAID} | {many} | {area} | {rates} |")
     return lines
 
 
-def _counted(events: int | None) -> str:
-    """Return a number of events in words; None is a small count that the file suppresses."""
-    return "fewer than 10" if events is None else f"{events:,}"
+def training_events(card: Mapping[str, Any], name: str) -> str:
+    """Return the number of training events of an outcome in words; a file suppresses it if few have or lack it.
+
+    Args:
+        card: of the model.
+        name: of the outcome.
+
+    Returns:
+        The words; nothing if the model was not trained on the outcome, or does not say so.
+
+    >>> training_events({"positives": {"mortality": 2100}, "weights": {"mortality": 1, "a fall": 1}}, "a fall")
+    'fewer than 10 (or all but so few)'
+    """
+    positives = card.get("positives") or {}
+    if positives.get(name) is not None:
+        return f"{positives[name]:,}"
+    return HIDDEN if name in positives or ("positives" in card and name in (card.get("weights") or {})) else ""
 
 
 def limits(model: Model) -> list[str]:
@@ -192,9 +207,10 @@ def limits(model: Model) -> list[str]:
     found = [limit for limit in _about(model)["limits"] if not (recalibrated and limit == LIMITS[2])]
     if provenance(model).synthetic:
         found.append("It was fitted to synthetic admissions: the index is not for real patients.")
-    for name, events in (model.card.get("positives") or {}).items():
-        if events is None or events < FEW:
-            found.append(f"{label(name)}: {_counted(events)} events in training; its risks are imprecise.")
+    for name in model.outcomes:
+        many, events = training_events(model.card, name), (model.card.get("positives") or {}).get(name)
+        if many and (events is None or events < FEW):
+            found.append(f"{label(name)}: {many} events in training; its risks are imprecise.")
     if model.vocabulary.ignored:
         found.append("Codes that reveal the outcome are ignored.")
     return found

@@ -16,6 +16,7 @@ from mlci.codes.parse import understand
 from mlci.codes.search import search
 from mlci.index._people import of_person
 from mlci.index.estimator import MLCI
+from mlci.index.modelcard import training_events
 from mlci.web._addresses import CaseAddress
 from mlci.web._answers import chosen_version
 from mlci.web._api import found_code, model_card
@@ -134,6 +135,8 @@ def comparisons(index: MLCI, render: Callable[..., str]) -> APIRouter:
     @router.get("/model")
     def about(request: Request) -> HTMLResponse:
         address = str(request.base_url).rstrip("/")
-        return HTMLResponse(render("model", card=model_card(index), address=address, examples=EXAMPLES))
+        return HTMLResponse(
+            render("model", card=model_card(index), address=address, examples=EXAMPLES, events=training_events)
+        )
 
     return router

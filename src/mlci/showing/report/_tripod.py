@@ -176,7 +176,7 @@ def _results(judgement: Judgement, findings: Findings) -> dict[str, str]:
     aurocs = [f"{words(row.outcome)} {row.value:.3f} ({row.low:.3f} to {row.high:.3f})" for row in own.itertuples()]
     groups = [words(str(by)) for by in judgement.groups["by"].unique()]
     trained = findings.made.get("positives", {})
-    learned = [f"{words(name)} {many:,}" for name, many in trained.items()]
+    learned = [f"{words(name)} {many:,}" for name, many in trained.items() if many is not None]
     return {
         "sample_size": (
             f"All {findings.people.admissions:,} admissions of the evaluated split; the rarest outcome, "
