@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from mlci.cli import cli
-from mlci.codes.audit import KINDS, findings
+from mlci.codes.audit import KINDS, audit, findings
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,13 @@ def test_each_kind_of_finding_is_reported(version, code, kind):
     found = {item.code: item.kind for item in findings(codes, np.ones(len(codes), dtype=int), version)}
     assert found == ({} if kind is None else {code: kind})
     assert kind is None or kind in KINDS
+
+
+@pytest.mark.parametrize(("version", "longest"), [(9, "E9170"), (10, "S72001A")])
+def test_codes_longer_than_any_are_a_doubt_however_few(version, longest):
+    codes = pa.array([longest, longest + "1"])
+    (sentence,) = audit(codes, np.array([99, 1]), version).warnings
+    assert sentence.startswith(f"1 of 100 codes are longer than any ICD-{version} code;")
 
 
 def test_command_writes_what_it_found_and_hides_small_numbers(tmp_path):

@@ -31,6 +31,7 @@ class Audit:
     unknown: int  # codes that the table of this version lacks, as a code and as a heading of finer codes
     other: int  # unknown codes that the table of the other version has
     zeros: int  # codes that lack a leading zero
+    longer: int  # codes with more characters than any code of this version has
 
     @property
     def share(self) -> str:
@@ -39,7 +40,7 @@ class Audit:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences on kinds of errors that at least one code in twenty has; fewer may be single slips."""
+        """Sentences on codes that are too long, and on errors that at least one code in twenty has, not just a few."""
         found = []
         if self.other * 20 >= self.codes:
             found.append(
@@ -50,6 +51,11 @@ class Audit:
             found.append(
                 f"{self.zeros:,} of {self.codes:,} ICD-{self.version} codes lack a leading zero (38.9 for 038.9), as "
                 "if a spreadsheet had dropped it; they are read as they are (--restore-zeros restores the zeros)."
+            )
+        if self.longer:
+            found.append(
+                f"{self.longer:,} of {self.codes:,} codes are longer than any ICD-{self.version} code; each counts as "
+                "the code with which it begins. Several codes written as one are the usual cause."
             )
         return found
 
@@ -64,13 +70,15 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
         short: the number of recorded codes with too few digits before the dot.
 
     Returns:
-        The numbers of codes: all, unknown ones, those of the other version, and those that lost a zero.
+        The numbers of codes: all, unknown ones, those of the other version, those that lost a zero, and too long ones.
 
     >>> import pyarrow as pa
     >>> report = audit(pa.array(["I509", "4280"]), np.array([3, 1]), 10)
     >>> report.codes, report.unknown, report.other
     (4, 1, 1)
     """
+    import pyarrow.compute as pc
+
     unknown = ~icd.known(codes, version)
     if unknown.any():  # headings and the other version's table are looked up for these alone
         unknown[unknown] = ~zeros.heading(codes.filter(unknown), version)
@@ -78,9 +86,11 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
     other = unknown & ~stripped
     if other.any():
         other[other] = _of_other(codes.filter(other), version)
+    longer = pc.utf8_length(codes).to_numpy(zero_copy_only=False) > icd.LONGEST[version]
     # A code with too few digits may also be among the stripped ones: do not count it twice.
     without_zero = max(int(counts[stripped].sum()), short)
-    return Audit(version, int(counts.sum()), int(counts[unknown].sum()), int(counts[other].sum()), without_zero)
+    often = [int(counts[rows].sum()) for rows in (unknown, other, longer)]
+    return Audit(version, int(counts.sum()), *often[:2], without_zero, often[2])
 
 
 def _of_other(codes: Any, version: int) -> np.ndarray:
