@@ -16,7 +16,7 @@ CARD = "look_back"  # days, in the card of a model
 
 def look_back_entry(data: Any) -> dict[str, float]:
     """Return the card's entry on the look-back period of `data`; empty if only an admission's own codes count."""
-    days = days_of_file(data) if isinstance(data, str | Path) else getattr(data, "look_back", 0)  # of a cohort
+    days = getattr(data, "look_back", 0)  # of a cohort
     return {CARD: float(days)} if days else {}
 
 
