@@ -78,7 +78,7 @@ VOCABULARY = _facts(
     {
         "tokens": _list(kinds.str_schema(min_length=1, max_length=40), most=1_000_000),
         "versions": _list(VERSION),
-        "depths": _list(kinds.int_schema(ge=1, le=40), 1, 16),
+        "depths": _list(kinds.int_schema(ge=1, le=40), 1, 40),
         "max_codes": kinds.int_schema(ge=1, le=100_000),
     },
     {
