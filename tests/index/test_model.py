@@ -109,8 +109,17 @@ FORGED = {
     "card": ([], {}, "paper"),
     "card.recipe": ("pickle", 1, None),
     "card.seed": ("1", 1.5, 10**30),
-    "card.config": ([], "x"),
+    "card.config": ([], "x", {"encoder": {"width": 0}}, {"encoder": {"pooling": "best"}}),
     "card.weights": ([], {"mortality": "much"}),
+    "card.look_back": ("90", -1.0, [90.0]),
+    "card.needed": ([], {"mortality": 3}, {"mortality": {"admissions": 3}}),
+    "card.no_part_in_cutoff": ("mortality", {"mortality": None}),
+    "card.masked": ([], {"known": 3}, {"other": 3}, {"known": 1, "of": 2, "missing": {}, "events": {"mortality": [1]}}),
+    "card.survey": (None, {"worth": "much"}),
+    "card.fitted_on": (3, ["train"]),
+    "card.in_sample": ("mortality", [1]),
+    "card.recalibrated": ({}, [], {"source": "x", "admissions": -1}),
+    "card.updated": ({"shares": {"own": "1"}, "unexplained": {}}, {}),
 }
 
 
