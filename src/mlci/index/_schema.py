@@ -198,7 +198,7 @@ CARD = _facts(
         "tokens_of_one_patient": COUNT,
         "survey": _facts({}, {"weights": NAME, "worth": COUNT, "weightless": COUNT, "cluster": NAME}),
         "numbers": _named(kinds.literal_schema(["poisson", "gaussian"])),
-        "look_back": kinds.float_schema(ge=0, le=1e9),
+        "look_back": kinds.float_schema(ge=0),
         "needed": _named(_facts({"admissions": COUNT, "events": COUNT})),
         "no_part_in_cutoff": _named(TEXT),
         "masked": kinds.union_schema([(MASKED, "counts"), (_named(COUNT, most=0), "empty")]),
