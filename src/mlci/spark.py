@@ -138,8 +138,8 @@ def score_files(
         work = partial(_score_parts, model, parts, folder, {"icd_version": icd_version, **named})
         rows = spark.range(len(parts), numPartitions=len(parts)).mapInArrow(work, "tally string").collect()
     found = [json.loads(row["tally"]) for row in rows]
-    totals: dict[str, Any] = {name: sum(each[name] for each in found) for name in NUMBERS}
-    totals |= {name: sum((Counter(dict(each[name])) for each in found), Counter()) for name in COUNTERS}
+    totals: dict[str, Any] = {name: sum(counts[name] for counts in found) for name in NUMBERS}
+    totals |= {name: sum((Counter(dict(counts[name])) for counts in found), Counter()) for name in COUNTERS}
     missing = tuple(name for name in model.people if any(name not in part.names for part in parts))
     return Tally(model, **totals, missing=missing, of_file=unread)
 
