@@ -150,6 +150,11 @@ def test_effect_of_a_code_is_the_change_when_it_is_left_out(max_codes):
     assert not effects.additive
 
 
+def test_importance_leaves_out_codes_that_no_admission_has():
+    whole = as_admissions([["A000", "A001"], ["B010"]], icd_version=10)
+    assert set(untrained().importance(whole.take(np.array([0])))["code"]) == {"A000", "A001"}
+
+
 def test_importance_is_the_mean_of_effects():
     index = untrained()
     patients = code_lists(80, seed=4)

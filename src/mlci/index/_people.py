@@ -83,6 +83,12 @@ def of_persons(
             raise InputError(f"{name}: {len(values)} values for {many} admissions; pass one value, or null, for each.")
     if not {*(sexes or [])} <= {*SEXES, None}:
         raise InputError(f"sex must be {' or '.join(SEXES)}.")
+    if ages:
+        from mlci.sources._people import AGE_LIMIT
+
+        years = np.array(ages, dtype=np.float64)  # None becomes NaN
+        if ((years < 0) | (years >= AGE_LIMIT)).any():
+            raise InputError(f"age must be from 0 to {AGE_LIMIT - 1} years.")
     return rows_of(ages, sexes, many) if given else None
 
 
