@@ -12,6 +12,7 @@ from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.index import model as module
 from mlci.index.model import load_model
+from mlci.judging.kept import Smooth
 from mlci.tokens import Vocabulary
 from toys import CODES, code_lists, random_model, random_table
 
@@ -79,6 +80,7 @@ def test_foreign_files_are_refused(tmp_path):
         {"outcomes": {}},
         {"card": {"config": {}}},
         {"state": {"weights": np.zeros(5)}},
+        {"bands": {"mortality": Smooth(np.array([0.0, 1.0]), np.array([-2.0, 0.0]), np.array([0.1, 0.1]))}},
         {"state": {name: weights * 3e30 for name, weights in random_model().state.items()}},
     ],
 )
