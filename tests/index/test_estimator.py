@@ -150,6 +150,16 @@ def test_effect_of_a_code_is_the_change_when_it_is_left_out(max_codes):
     assert not effects.additive
 
 
+def test_columns_of_a_frame_may_have_the_names_of_what_a_cohort_has():
+    plain = pd.DataFrame({"codes": [["I50.9"], ["E11.9"]] * 40, "icd_version": 10, "age": 50.0, "sex": ["F", "M"] * 40})
+    more = plain.assign(admissions=[3, 1] * 40, look_back=30, table="x")
+    died = {"mortality": [1, 0] * 40}
+    index, again = (MLCI(config={"people": {"age": True, "sex": True}}).fit(data, died) for data in (plain, more))
+    assert again.model_.card == index.model_.card
+    np.testing.assert_array_equal(again.score(more), index.score(plain))
+    np.testing.assert_array_equal(again.risk(more), index.risk(plain))
+
+
 def test_importance_leaves_out_codes_that_no_admission_has():
     whole = as_admissions([["A000", "A001"], ["B010"]], icd_version=10)
     assert set(untrained().importance(whole.take(np.array([0])))["code"]) == {"A000", "A001"}

@@ -45,9 +45,7 @@ def of_data(data: Any, names: Sequence[str], many: int) -> np.ndarray | None:
 
     from mlci.codes.admissions import as_table
 
-    table = getattr(data, "table", None) if hasattr(data, "admissions") else None
-    if table is None and nw.dependencies.is_into_dataframe(data):
-        table = as_table(data)
+    table = as_table(data) if nw.dependencies.is_into_dataframe(data) else getattr(data, "table", None)
     if table is None or len(table) != many:
         return None
     return of_table(table, names, "the data", range(many))

@@ -126,7 +126,8 @@ def learn(
             on_event=on_event,
         )
     card = {"recipe": recipe, "seed": seed, "config": asdict(config)}
-    card |= survey_entry(splits, given.weights, given.cluster) | look_back_entry(data)
+    card |= survey_entry(splits, given.weights, given.cluster)
+    card |= look_back_entry(data.look_back if isinstance(data, Cohort) else 0)
     return making.result().model_of(fit, splits, card)
 
 
