@@ -19,6 +19,7 @@ from mlci.codes.admissions import as_admissions
 from mlci.cohort import Cohort
 from mlci.fitting._data import chosen_outcomes
 from mlci.measures.design import numbered
+from mlci.sources._cohort_file import SPLITS
 
 VALID_SHARE = 0.125  # of subjects, if no split is given: the paper's 7 to 1
 
@@ -65,6 +66,8 @@ def fit_inputs(data: Any, given: FitArguments, *, chosen: Sequence[str] | None, 
         for name, values in (("split", parts), ("subjects", subjects)):
             if len(values) != len(admissions):
                 raise InputError(f"{name}: has {len(values)} values for {len(admissions)} admissions.")
+        if odd := {*parts} - {*SPLITS}:
+            raise InputError(f"split: {kind_of(odd.pop())} is not a split; allowed are {', '.join(SPLITS)}.")
     wanted = chosen_outcomes(rules, chosen, source)
     return {
         "admissions": admissions,
