@@ -247,6 +247,12 @@ def test_wrong_column_types_and_values_raise_an_error(name, values, message, tmp
     assert "spare" not in str(error.value)
 
 
+def test_ages_that_are_not_numbers_are_not_known():
+    cohort = toy_cohort(20)
+    aged = replace(cohort, table=cohort.table.append_column("age", pa.array([60.0, np.nan] * 10)))
+    assert aged.describe()["age, median [IQR]"][0] == "60 [60, 60]"
+
+
 def test_duplicate_column_raises_an_error(tmp_path):
     cohort = toy_cohort(20)
     replace(cohort, table=cohort.table.append_column("split", cohort.table["split"])).write(tmp_path / "c.parquet")

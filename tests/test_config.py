@@ -4,6 +4,7 @@ import sys
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 
 from conftest import require
@@ -15,11 +16,13 @@ from mlci.config import (
     OptimiserConfig,
     PaperConfig,
     TableConfig,
+    TableTokenConfig,
     TokenConfig,
     config_from,
     read_config,
     toml_of,
 )
+from mlci.index.estimator import MLCI, load
 
 
 def test_defaults_are_the_constants_of_the_paper():
@@ -54,6 +57,8 @@ def test_config_survives_conversion_to_json():
         ("[optimiser]\nbatch = 'many'", "run.toml: optimiser.batch.*integer.*'many'"),
         ("[optimiser]\nbatch = 2", "run.toml: optimiser: batch is 2; allowed is at least 3"),
         ("[optimiser]\nlearning_rate = nan", "run.toml: optimiser"),
+        ("[optimiser]\nlearning_rate = inf", "run.toml: optimiser.learning_rate: input should be a finite number"),
+        ("[optimiser]\nbatch = 2010-01-01", "run.toml: optimiser.batch.*integer.*'2010-01-01'"),
         ("[objective]\nkernel = 'rfb'", "run.toml: objective.kernel.*'rbf'"),
         ("[tokens]\ndepths = []", "depths"),
         ("tokens = 3", "run.toml: tokens"),
@@ -88,6 +93,21 @@ def test_importing_paper_needs_neither_arrow_nor_pydantic():
     probe = "import sys, mlci.fitting.paper; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", probe], text=True, capture_output=True, check=True).stdout.split()
     assert not {"pyarrow", "pydantic", "pandas", "scipy", "sklearn"} & set(loaded)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert config_from({"penalty": {"folds": np.int64(3), "own": 0.5, "common": np.float32(0.5)}}, recipe="table")
+
+
+def test_a_model_of_any_depth_of_a_table_can_be_read_back(tmp_path):
+    """What the config allows, a model file may hold."""
+    codes, died = [["I50.9" + "1" * 40], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}
+    for depths in (tuple(range(1, 41)), (40,)):
+        index = MLCI(config=TableConfig(tokens=TableTokenConfig(depths=depths))).fit(codes, died, icd_version=10)
+        index.save(tmp_path / "model")
+        assert load(tmp_path / "model").model_.vocabulary.depths == depths
+    with pytest.raises(InputError, match="allowed is from 1 to 40"):
+        TableTokenConfig(depths=(41,))
 
 
 def test_small_hospitals_keep_rare_tokens():

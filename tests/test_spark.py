@@ -2,7 +2,7 @@
 
 import doctest
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from mlci.cohort import build_cohort
 from mlci.fitting._people import ROWS
 from mlci.index.model import load_model
 from mlci.index.scoring import score_file
+from mlci.index.tally import Tally
 from toys import nested_code_lists, random_index, random_table
 
 pytestmark = [
@@ -62,16 +63,32 @@ def test_scores_equal_local_scores(name, place, spark, tmp_path):
 def test_files_are_scored_as_locally(place, spark, tmp_path):
     """Parquet to Parquet, with Spark only as the scheduler; the counts of the parts add up."""
     model = load_model(place / "model.safetensors")
-    tally = score_file(model, place / "cohort.parquet", tmp_path / "scores.parquet")
-    pq.write_table(pq.read_table(place / "cohort.parquet"), tmp_path / "many.parquet", row_group_size=50)
+    token = next(token for token, icd in zip(model.vocabulary.tokens, model.vocabulary.versions) if icd == 10)
+    whole = pq.read_table(place / "cohort.parquet")
+    odd = whole[:2].to_pylist()  # a code that is too long, and one that may end in a letter of certainty
+    odd = [
+        {**row, "admission_id": n, "codes": codes, "icd_version": 10}
+        for n, (row, codes) in enumerate(zip(odd, ([f"{token}12345678"], ["I48.9A"])))
+    ]
+    whole = pa.concat_tables([pa.Table.from_pylist(odd, whole.schema), whole])
+    pq.write_table(whole, tmp_path / "whole.parquet")
+    tally = score_file(model, tmp_path / "whole.parquet", tmp_path / "scores.parquet")
+    assert tally.lengthy == 1
+    assert tally.attached
+    pq.write_table(whole, tmp_path / "many.parquet", row_group_size=50)
     found = mlci.spark.score_files(spark, model, str(tmp_path / "many.parquet"), str(tmp_path / "scores"))
     assert (tmp_path / "scores" / "_SUCCESS").exists()
     assert pq.read_table(tmp_path / "scores").equals(pq.read_table(tmp_path / "scores.parquet"))
-    for name in ("admissions", "codes", "unknown", "few", "empty", "stripped", "unversioned", "foreign", "missing"):
+    for name in (*mlci.spark.NUMBERS, *mlci.spark.COUNTERS, "missing"):
         assert getattr(found, name) == getattr(tally, name), name
     assert found.problems() == tally.problems()
     with pytest.raises(InputError, match="exists already"):
         mlci.spark.score_files(spark, model, str(tmp_path / "many.parquet"), str(tmp_path / "scores"))
+
+
+def test_every_count_that_a_warning_needs_comes_from_the_parts():
+    others = {"model", "scored", "percentiles", "of_file", "missing", "makeup", "agreements", "last_codes"}
+    assert {field.name for field in fields(Tally)} == others | {*mlci.spark.NUMBERS, *mlci.spark.COUNTERS}
 
 
 @pytest.mark.parametrize(

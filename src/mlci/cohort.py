@@ -590,8 +590,8 @@ def _table_one(
     yield "vocabulary: distinct codes", f"{len(distinct):,}"
     yield "vocabulary: first four characters", f"{len(pc.utf8_slice_codeunits(distinct, 0, 4).unique()):,}"
     if "age" in table.column_names:
-        ages = table["age"].cast(pa.float64()).drop_null().to_numpy()
-        yield "age, median [IQR]", _quartiles(ages)
+        ages = table["age"].cast(pa.float64()).to_numpy()
+        yield "age, median [IQR]", _quartiles(ages[~np.isnan(ages)])
     if "sex" in table.column_names:
         women = pc.sum(pc.equal(table["sex"], "F")).as_py() or 0
         yield "women", _share(women, n - table["sex"].null_count)

@@ -29,7 +29,7 @@ def _within(default: Any, low: float, high: float = float("inf")) -> Any:
 class Section:
     """A group of settings; checks choices and ranges when it is made."""
 
-    __pydantic_config__ = {"extra": "forbid", "strict": True}
+    __pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
     def __post_init__(self) -> None:
         for key in fields(self):  # pyright: ignore[reportArgumentType]
@@ -311,7 +311,7 @@ class DeepConfig(Section):
 class TableTokenConfig(TokenConfig):
     """How codes become tokens: category, prefix and full code; rare tokens are kept, because weights are shrunk."""
 
-    depths: tuple[int, ...] = _within((3, 4, 8), 1)
+    depths: tuple[int, ...] = _within((3, 4, 8), 1, 40)
 
 
 @dataclass(frozen=True)
@@ -418,11 +418,16 @@ def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "
 
     kind = RECIPES[recipe]
     try:
-        return TypeAdapter(kind).validate_json(json.dumps(values))
+        return TypeAdapter(kind).validate_json(json.dumps(values, default=_plain))
     except ValidationError as error:
         errors = error.errors(include_url=False)
         reason = complaint(errors, whole="the file", allowed=partial(_keys, kind()), repeat=True)
         raise InputError(f"{where}: {reason}.") from None
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has no form for: a NumPy number as a number, anything else, such as a date, as text."""
+    return value.item() if hasattr(value, "item") else str(value)
 
 
 def _keys(section: Any, path: Sequence[str]) -> list[str]:

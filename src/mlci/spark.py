@@ -8,6 +8,7 @@ For admissions in Parquet files, `score_files` uses Spark only to schedule the p
 themselves, and no row passes through Java.
 """
 
+import json
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WHERE = "the frame"
-COUNTS = ("admissions", "codes", "unknown", "few", "empty", "overlong", "stripped", "unsure", "unversioned")  # add up
-FOREIGN = {"icd_9": 9, "icd_10": 10}
+# The fields of a tally that its warnings need: the parts' numbers, and their counters, are added up.
+NUMBERS = ("admissions", "codes", "unknown", "few", "empty", "overlong", "stripped", "lengthy", "unsure", "unversioned")
+COUNTERS = ("foreign", "attached")
 SPARK = {"i": "integer", "f": "double", "b": "boolean"}  # types by NumPy's kinds
 
 
@@ -132,14 +134,14 @@ def score_files(
     unread = tuple(dict.fromkeys(part.unread for part in parts if part.unread))
     for sentence in unread:
         warnings.warn(sentence, stacklevel=2)
-    schema = ", ".join(f"{name} long" for name in (*COUNTS, *FOREIGN))
     with publishing(target) as folder:
         work = partial(_score_parts, model, parts, folder, {"icd_version": icd_version, **named})
-        rows = spark.range(len(parts), numPartitions=len(parts)).mapInArrow(work, schema).collect()
-    totals: dict[str, Any] = {name: sum(row[name] for row in rows) for name in (*COUNTS, *FOREIGN)}
-    foreign = Counter({version: many for name, version in FOREIGN.items() if (many := totals.pop(name))})
-    missing = tuple(name for name in model.people if name not in parts[0].names)
-    return Tally(model, **totals, foreign=foreign, missing=missing, of_file=unread)
+        rows = spark.range(len(parts), numPartitions=len(parts)).mapInArrow(work, "tally string").collect()
+    found = [json.loads(row["tally"]) for row in rows]
+    totals: dict[str, Any] = {name: sum(counts[name] for counts in found) for name in NUMBERS}
+    totals |= {name: sum((Counter(dict(counts[name])) for counts in found), Counter()) for name in COUNTERS}
+    missing = tuple(name for name in model.people if any(name not in part.names for part in parts))
+    return Tally(model, **totals, missing=missing, of_file=unread)
 
 
 def indices(
@@ -284,9 +286,9 @@ def _score_parts(
     for batch in batches:
         for number in batch["id"].to_pylist():
             tally = score_part(model, parts[number], folder, **options)
-            counts = {name: getattr(tally, name) for name in COUNTS}
-            counts |= {name: tally.foreign[version] for name, version in FOREIGN.items()}
-            yield pa.RecordBatch.from_pylist([counts])
+            counts = {name: getattr(tally, name) for name in NUMBERS}
+            counts |= {name: list(getattr(tally, name).items()) for name in COUNTERS}
+            yield pa.RecordBatch.from_pylist([{"tally": json.dumps(counts)}])
 
 
 def _indices(

@@ -111,6 +111,23 @@ def test_validation_outcomes_are_used_for_selection_only(fitted, data):
     np.testing.assert_allclose(sign * blind, score, rtol=1e-5, atol=1e-6)
 
 
+def test_outcomes_that_nobody_has_cannot_be_learned(fitted, data):
+    model, _ = fitted
+    if model.family == "clinical":  # learns from no outcome
+        return
+    none = {name: replace(data[name], outcomes=0 * data[name].outcomes) for name in ("train", "valid")}
+    with pytest.raises(baselines.InputError, match=r"([Oo]utcome .*both classes|anchor)"):
+        model.fit(none["train"], none["valid"], seed=7)
+
+
+def test_trees_need_the_outcomes_of_the_validation_split(data):
+    trees = small(baselines.discover()["trees"])
+    require(not trees.missing, str(trees.missing))
+    unknown = replace(data["valid"], outcomes=np.full_like(data["valid"].outcomes, np.nan))
+    with pytest.raises(baselines.InputError, match="an outcome is not known in the validation split"):
+        trees.fit(data["train"], unknown, seed=7)
+
+
 def test_save_and_load_round_trip(fitted, data, tmp_path):
     model, state = fitted
     baselines.save(tmp_path / "model.safetensors", model, state)

@@ -157,6 +157,21 @@ def test_another_cohort_is_refused(done, tmp_path):
         run_benchmark(tmp_path / "other.parquet", done[0], models=FAST)
 
 
+def test_other_ends_of_codes_and_other_patients_are_another_cohort(done, cohort, tmp_path):
+    """Those of the paper's tokens are the same: the first four characters of each code."""
+    whole = read_cohort(cohort)
+    longer = [[f"{code}Z" if len(code) > 3 else code for code in codes] for codes in whole.table["codes"].to_pylist()]
+    for name, values in (("codes", longer), ("subject_id", whole.column("subject_id") // 2)):
+        place = whole.table.column_names.index(name)
+        replace(whole, table=whole.table.set_column(place, name, pa.array(values))).write(tmp_path / "other.parquet")
+        with pytest.raises(InputError, match="holds runs of another cohort"):
+            run_benchmark(tmp_path / "other.parquet", done[0], models=FAST)
+    (folder := tmp_path / "older").mkdir()
+    facts = json.loads((done[0] / "cohort.json").read_text())
+    (folder / "cohort.json").write_text(json.dumps({name: facts[name] for name in facts if name != "recorded"}))
+    assert run_benchmark(cohort, folder, models=["charlson"])[0].status == "done"
+
+
 def test_a_run_with_other_settings_is_refused(done, cohort):
     with pytest.raises(InputError, match="epochs is 1, not 2"):
         run_benchmark(cohort, done[0], models=["paper"], settings=Settings(seeds=(11,), epochs=2))

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlci.fitting._data import Split, fingerprint, folds_by_subject
+from mlci.fitting._numbers import Numbers
 from mlci.tokens import Tokens
 
 
@@ -45,6 +47,13 @@ def test_another_fit_has_another_fingerprint(other):
     assert fingerprint(split(9), valid, "x") == fingerprint(split(9), valid, "x")
     assert fingerprint(split(9), valid, "x") != fingerprint(split(9), valid, "y")
     assert fingerprint(split(9), valid, "x") != fingerprint(other, valid, "x")
+
+
+def test_the_fingerprint_tells_the_kinds_of_numbers_apart():
+    """Else a fit with --numeric cost=gaussian would go on from the checkpoint of one with cost=poisson."""
+    valid, cost = split(4), np.arange(9.0)[:, None]
+    kinds = [replace(split(9), numbers=Numbers(cost, ("cost",), (kind,))) for kind in ("poisson", "gaussian")]
+    assert fingerprint(kinds[0], valid) != fingerprint(kinds[1], valid)
 
 
 def test_modules_for_recipes_without_torch_do_not_import_it():

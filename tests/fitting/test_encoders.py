@@ -1,6 +1,7 @@
 """Every encoder against its definition, admission by admission; all implementations of DeepSets against each other."""
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import oracles
+from conftest import PATIENCE
 from mlci.base.errors import InputError
 from mlci.config import EncoderConfig
-from mlci.fitting import Split
+from mlci.fitting import Split, encoders
 from mlci.fitting._engines import by_hand, stacked_models
 from mlci.fitting._engines.layout import Resident
+from mlci.fitting._loop import seeded
 from mlci.fitting.encoders import DeepSets, build, dropout_mask, predict
 from mlci.index._deepsets import DeepSetsScorer
 from mlci.tokens import UNK, Tokens, Vocabulary
@@ -220,3 +223,16 @@ def test_dropout_drops_a_random_share_and_keeps_the_mean(share):
         flat = zeros.flatten()
         both = float((flat[:-step] * flat[step:]).mean())
         assert abs(both - share**2) < 8 * share * deviation
+
+
+def test_a_model_is_not_loaded_while_another_thread_draws_random_weights(monkeypatch):
+    """Torch has one random generator for all threads: a loaded model would draw from it in between."""
+    config, begun, build = EncoderConfig(width=4), threading.Event(), encoders.build
+    state = build(config, 9).state_dict()
+    monkeypatch.setattr(encoders, "build", lambda *given: begun.set() or build(*given))
+    thread = threading.Thread(target=encoders.loaded, args=(config, state))
+    with seeded(1, device=torch.device("cpu")):
+        thread.start()
+        assert not begun.wait(0.2)
+    thread.join(PATIENCE)
+    assert begun.is_set()

@@ -1,11 +1,15 @@
 """A fit with memory-mapped tokens equals the fit in memory."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from conftest import PATIENCE
 from mlci.base.errors import InputError
 from mlci.codes import streams
 from mlci.config import (
@@ -14,10 +18,13 @@ from mlci.config import (
     PaperConfig,
     TokenConfig,
 )
+from mlci.fitting import _mapped
 from mlci.fitting._mapped import map_cohort, numbered
+from mlci.fitting._presence import Presence
 from mlci.index.estimator import MLCI
+from mlci.measures import design
 from mlci.tokens import Vocabulary
-from small_fits import SMALL_DEEP
+from small_fits import SMALL_DEEP, SMALL_PAPER
 from toys import toy_cohort
 
 CONFIG = PaperConfig(
@@ -43,6 +50,19 @@ def test_the_model_files_are_equal_bit_for_bit(config, path, tmp_path):
     assert (tmp_path / "memory").read_bytes() == (tmp_path / "disk").read_bytes()
 
 
+@pytest.mark.parametrize("config", [SMALL_PAPER, SMALL_DEEP], ids=["paper", "deep"])
+def test_patients_of_the_validation_split_are_not_divided_on_disk_either(config, tmp_path):
+    """Its risks and certificate are those of one half of its patients, judged on the other."""
+    cohort = toy_cohort(2000)
+    patients = np.argsort(np.argsort(cohort.column("split"), kind="stable")) // 2  # two admissions each
+    place = cohort.table.column_names.index("subject_id")
+    table = cohort.table.set_column(place, "subject_id", pa.array(patients))
+    replace(cohort, table=table).write(tmp_path / "cohort.parquet")
+    for name, folder in (("memory", None), ("disk", tmp_path / "tokens")):
+        MLCI(config=config).fit(tmp_path / "cohort.parquet", memory_map=folder).save(tmp_path / name)
+    assert (tmp_path / "memory").read_bytes() == (tmp_path / "disk").read_bytes()
+
+
 def test_the_tokens_equal_the_cohorts_and_stay_on_disk(path, tmp_path):
     cohort = toy_cohort(600)
     splits = map_cohort(path, tmp_path / "tokens", tokens=TokenConfig())
@@ -55,14 +75,14 @@ def test_the_tokens_equal_the_cohorts_and_stay_on_disk(path, tmp_path):
         np.testing.assert_array_equal(data.tokens.offsets, expected.offsets)
         np.testing.assert_array_equal(data.outcomes, cohort.split(name).labels())
         assert isinstance(data.tokens.ids, np.memmap)
-    patients = np.unique(cohort.split("train").column("subject_id"), return_inverse=True)[1]
-    np.testing.assert_array_equal(splits.train.subjects, patients)
+        patients = np.unique(cohort.split(name).column("subject_id"), return_inverse=True)[1]
+        np.testing.assert_array_equal(data.subjects, patients)
 
 
 @pytest.mark.parametrize("ids", [[30, -1, 30, 7], [30, None, 7, None], ["b", "é", "a", "Z", "b", "𐀀", "￿"]])
 def test_patients_are_numbered_as_in_memory(ids):
     whole = pa.chunked_array([ids[:2], ids[2:]])
-    np.testing.assert_array_equal(numbered(whole.chunks), np.unique(whole.to_numpy(), return_inverse=True)[1])
+    np.testing.assert_array_equal(numbered(whole.chunks), design.numbered(whole.to_pylist()))
 
 
 def test_the_files_are_made_once_and_again_when_the_cohort_changed(path, tmp_path):
@@ -78,8 +98,53 @@ def test_the_files_are_made_once_and_again_when_the_cohort_changed(path, tmp_pat
     assert len(map_cohort(path, tmp_path / "tokens", tokens=TokenConfig()).train) == 350
 
 
+def test_another_version_of_the_program_makes_the_files_again(path, tmp_path, monkeypatch):
+    map_cohort(path, tmp_path / "tokens", tokens=TokenConfig())
+    before = (tmp_path / "tokens" / "facts.json").read_text()
+    monkeypatch.setattr("mlci.__version__", "another")
+    map_cohort(path, tmp_path / "tokens", tokens=TokenConfig())
+    assert (tmp_path / "tokens" / "facts.json").read_text() != before
+
+
+def test_a_fit_keeps_its_files_when_another_one_writes_to_the_folder(path, tmp_path):
+    """As two fits with other settings do, in two processes: the first would read the tokens of the second."""
+    first = map_cohort(path, tmp_path / "tokens", tokens=TokenConfig()).train
+    presence = Presence.of(first.tokens, first.vocabulary_size)
+    ids, distinct = np.array(first.tokens.ids), np.array(presence.ids)
+    second = map_cohort(path, tmp_path / "tokens", tokens=TokenConfig(depths=(3,), max_codes=2)).train
+    Presence.of(second.tokens, second.vocabulary_size)
+    assert len(second.tokens.ids) < len(ids)
+    np.testing.assert_array_equal(first.tokens.ids, ids)
+    np.testing.assert_array_equal(presence.ids, distinct)
+
+
+def test_a_fit_waits_for_another_one_that_writes_the_same_files(path, tmp_path, monkeypatch):
+    calls, begun, write = [], threading.Event(), _mapped._write
+
+    def slow(*arguments) -> None:
+        calls.append(arguments)
+        begun.set()
+        time.sleep(0.2)  # in which the other fit reaches the lock
+        write(*arguments)
+
+    monkeypatch.setattr(_mapped, "_write", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(map_cohort, path, tmp_path / "tokens", tokens=TokenConfig())
+        assert begun.wait(PATIENCE)
+        second = pool.submit(map_cohort, path, tmp_path / "tokens", tokens=TokenConfig())
+        assert len(first.result().train) == len(second.result().train) > 0
+    assert len(calls) == 1
+
+
+def test_the_model_records_a_look_back_whatever_the_files_name(tmp_path):
+    cohort = replace(toy_cohort(600), look_back=90)
+    cohort.write(tmp_path / "cohort.pq")
+    index = MLCI(outcomes=["long_stay"]).fit(tmp_path / "cohort.pq", memory_map=tmp_path / "tokens")
+    assert index.model_.card["look_back"] == 90
+
+
 def test_unknown_outcomes_and_cohorts_in_memory_cannot_be_mapped(path, tmp_path):
-    with pytest.raises(InputError, match="has no outcome height; there is mortality, long_stay"):
+    with pytest.raises(InputError, match="has no outcome height; it has mortality, long_stay"):
         MLCI(config=CONFIG, outcomes=["height"]).fit(path, memory_map=tmp_path / "tokens")
     with pytest.raises(InputError, match="memory_map needs the name of a cohort file"):
         MLCI(config=CONFIG).fit(toy_cohort(50), memory_map=tmp_path / "tokens")

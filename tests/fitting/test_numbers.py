@@ -62,6 +62,20 @@ def test_unusable_numbers_are_refused(values, kind, message):
         Numbers.of({"days": values}, {"days": kind})
 
 
+def test_numbers_that_are_known_or_differ_outside_training_alone_are_refused():
+    values, train = np.arange(50.0), np.arange(50) < 30
+    for learned in (np.where(train, 0.0, values), np.where(train, np.nan, values)):
+        with pytest.raises(InputError, match="fewer than 10 numbers are known for training admissions, or all"):
+            Numbers.of({"days": learned}, {}, train)
+
+
+def test_infinity_is_not_a_known_number():
+    values = np.array([*range(50), np.inf, -np.inf, np.nan], dtype=float)
+    found = Numbers.of({"days": values}, {})
+    assert found.kinds == ("poisson",)
+    np.testing.assert_array_equal(found.values[:, 0], [*range(50), np.nan, np.nan, np.nan])
+
+
 def test_an_unnamed_kind_follows_from_the_values():
     columns = {"days": np.arange(50.0), "change": np.arange(50.0) - 9}
     assert Numbers.of(columns, {}).by_kind == {"days": "poisson", "change": "gaussian"}

@@ -1,8 +1,10 @@
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -148,6 +150,21 @@ def test_effect_of_a_code_is_the_change_when_it_is_left_out(max_codes):
     assert not effects.additive
 
 
+def test_columns_of_a_frame_may_have_the_names_of_what_a_cohort_has():
+    plain = pd.DataFrame({"codes": [["I50.9"], ["E11.9"]] * 40, "icd_version": 10, "age": 50.0, "sex": ["F", "M"] * 40})
+    more = plain.assign(admissions=[3, 1] * 40, look_back=30, table="x")
+    died = {"mortality": [1, 0] * 40}
+    index, again = (MLCI(config={"people": {"age": True, "sex": True}}).fit(data, died) for data in (plain, more))
+    assert again.model_.card == index.model_.card
+    np.testing.assert_array_equal(again.score(more), index.score(plain))
+    np.testing.assert_array_equal(again.risk(more), index.risk(plain))
+
+
+def test_importance_leaves_out_codes_that_no_admission_has():
+    whole = as_admissions([["A000", "A001"], ["B010"]], icd_version=10)
+    assert set(untrained().importance(whole.take(np.array([0])))["code"]) == {"A000", "A001"}
+
+
 def test_importance_is_the_mean_of_effects():
     index = untrained()
     patients = code_lists(80, seed=4)
@@ -212,8 +229,10 @@ def changed(**changes):
         (changed(mortality=None), {}, "anchor 'mortality' is not among the outcomes long_stay"),
         ([1, 2], {}, "has 2 values for 1500 admissions"),
         (None, {}, "needs outcomes with the codes"),
+        ({}, {}, "needs outcomes with the codes"),
         (OUTCOMES, {"split": ["train"] * 1500}, "validation split has no admissions"),
         (OUTCOMES, {"split": ["train"]}, "split: has 1 values for 1500"),
+        (OUTCOMES, {"split": ["train", "Valid"] * 750}, "split: text of 5 characters is not a split; allowed"),
     ],
 )
 def test_bad_outcomes_raise_one_sentence(outcomes, options, message):
@@ -234,6 +253,41 @@ def test_invalid_input_and_settings_raise_an_error():
         MLCI(config=PaperConfig(encoder=EncoderConfig(name="gru"))).fit(toy_cohort(50))
     with pytest.raises(InputError, match="has its own outcomes"):
         MLCI().fit(toy_cohort(50), OUTCOMES)
+    for index, cohort in ((MLCI(outcomes=[]), toy_cohort(50)), (MLCI(), replace(toy_cohort(50), outcomes={}))):
+        with pytest.raises(InputError, match="no outcome is given to learn from"):
+            index.fit(cohort)
+    for lists in ([], [["A000"], ["A001"]]):
+        with pytest.raises(InputError, match=f"explain: takes one admission, not {len(lists)}"):
+            untrained().explain(as_admissions(lists, icd_version=10))
+
+
+def test_an_outcome_that_is_named_twice_counts_once(tmp_path):
+    codes, died = [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}
+    for name, outcomes in (("once", ["mortality"]), ("twice", ["mortality"] * 2)):
+        MLCI(outcomes=outcomes).fit(codes, died, icd_version=10).save(tmp_path / name)
+    assert (tmp_path / "once").read_bytes() == (tmp_path / "twice").read_bytes()
+
+
+def test_an_admission_without_a_patient_is_a_patient_of_its_own(tmp_path):
+    """In a cohort as with codes, in memory as on disk, whether patients are numbers or text."""
+    cohort = toy_cohort(200)
+    known = np.arange(200) // 2
+    for name, known_as in (("number", known), ("text", [f"p{number:03}" for number in known])):
+        subjects = pa.array(known_as, mask=np.arange(200) % 3 == 0)
+        place = cohort.table.column_names.index("subject_id")
+        partly = replace(cohort, table=cohort.table.set_column(place, "subject_id", subjects))
+        partly.write(tmp_path / "cohort.parquet")
+        partly = mlci.read_cohort(tmp_path / "cohort.parquet")
+        options = {"outcomes": ["long_stay"], "config": {"penalty": {"folds": 2}}}
+        MLCI(**options).fit(partly, cluster="subject_id").save(tmp_path / f"{name}_clusters")
+        for way, folder in (("memory", None), ("disk", tmp_path / f"{name}_tokens")):
+            MLCI(**options).fit(tmp_path / "cohort.parquet", memory_map=folder).save(tmp_path / f"{name}_{way}")
+    files = {(tmp_path / f"{name}_{way}").read_bytes() for name in ("number", "text") for way in ("memory", "disk")}
+    assert len(files) == 1
+    assert load(tmp_path / "text_clusters").model_.card["tokens_of_one_patient"] >= 0
+    with_codes = [["I50.9"], ["E11.9"]] * 40
+    ids = [None if place % 3 else f"p{place}" for place in range(80)]
+    assert MLCI().fit(with_codes, {"died": [1, 0] * 40}, icd_version=10, subjects=ids).score(with_codes).std() > 0
 
 
 def test_load_is_a_public_name():

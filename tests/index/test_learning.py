@@ -2,11 +2,13 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 from conftest import PATIENCE
 from mlci.base.errors import InputError
 from mlci.index import learning
+from mlci.index.model import load_model
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
@@ -32,7 +34,14 @@ def test_an_interrupt_does_not_wait_for_background_imports(monkeypatch, stop):
     timer.cancel()
 
 
-@pytest.mark.parametrize("seed", [-1, 1.5, "a", None])
+@pytest.mark.parametrize("seed", [-1, 1.5, "a", None, 2**64])
 def test_a_seed_is_a_whole_number_from_0(seed):
     with pytest.raises(InputError, match=f"seed is {seed!r}; allowed are whole numbers from 0"):
         learning.FitSettings(seed=seed).resolve()
+
+
+@pytest.mark.parametrize("seed", [2**64 - 1, np.int64(3)])
+def test_a_model_of_any_seed_can_be_read_back(seed, tmp_path):
+    data = [["I50.9"], ["E11.9"]] * 40, {"mortality": [1, 0] * 40}
+    learning.learn(learning.FitSettings(seed=seed), *data, icd_version=10).save(tmp_path / "model")
+    assert load_model(tmp_path / "model").card["seed"] == seed

@@ -12,6 +12,7 @@ from mlci.base.tensors import digest, read_tensors, write_tensors
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.index import model as module
 from mlci.index.model import load_model
+from mlci.judging.kept import Smooth
 from mlci.tokens import Vocabulary
 from toys import CODES, code_lists, random_model, random_table
 
@@ -79,6 +80,7 @@ def test_foreign_files_are_refused(tmp_path):
         {"outcomes": {}},
         {"card": {"config": {}}},
         {"state": {"weights": np.zeros(5)}},
+        {"bands": {"mortality": Smooth(np.array([0.0, 1.0]), np.array([-2.0, 0.0]), np.array([0.1, 0.1]))}},
         {"state": {name: weights * 3e30 for name, weights in random_model().state.items()}},
     ],
 )
@@ -109,8 +111,17 @@ FORGED = {
     "card": ([], {}, "paper"),
     "card.recipe": ("pickle", 1, None),
     "card.seed": ("1", 1.5, 10**30),
-    "card.config": ([], "x"),
+    "card.config": ([], "x", {"encoder": {"width": 0}}, {"encoder": {"pooling": "best"}}),
     "card.weights": ([], {"mortality": "much"}),
+    "card.look_back": ("90", -1.0, [90.0]),
+    "card.needed": ([], {"mortality": 3}, {"mortality": {"admissions": 3}}),
+    "card.no_part_in_cutoff": ("mortality", {"mortality": None}),
+    "card.masked": ([], {"known": 3}, {"other": 3}, {"known": 1, "of": 2, "missing": {}, "events": {"mortality": [1]}}),
+    "card.survey": (None, {"worth": "much"}),
+    "card.fitted_on": (3, ["train"]),
+    "card.in_sample": ("mortality", [1]),
+    "card.recalibrated": ({}, [], {"source": "x", "admissions": -1}),
+    "card.updated": ({"shares": {"own": "1"}, "unexplained": {}}, {}),
 }
 
 

@@ -135,6 +135,9 @@ def test_an_explanation_adds_up_to_the_risk(index):
     assert np.log(risk / (1 - risk)) == pytest.approx(found.risk_log_odds["mortality"], abs=1e-9)
     with pytest.raises(InputError, match="do not depend on age"):
         mlci.load("us2010").explain(["I50.9"], icd_version=10, age=81)
+    for age in (-5, 130, float("inf")):
+        with pytest.raises(InputError, match="age must be from 0 to 129 years"):
+            index.explain(["I50.9"], icd_version=10, age=age)
 
 
 def test_the_page_takes_age_and_sex(index):

@@ -1,4 +1,7 @@
+from dataclasses import replace
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from mlci.base.errors import InputError
@@ -34,6 +37,12 @@ def test_refits_are_summarised_and_kept(fitted, tmp_path, monkeypatch):
     assert found.equals(resample_training(index.model_, cohort, cohort.split("test"), **options))
     with pytest.raises(InputError, match="other data, settings or seed"):
         resample_training(index.model_, cohort, cohort.split("test"), **{**options, "seed": 2})
+    other_codes = [[f"X{code}" for code in codes] for codes in cohort.table["codes"].to_pylist()]
+    for name, values in (("codes", other_codes), ("subject_id", cohort.table["admission_id"].to_pylist())):
+        place = cohort.table.column_names.index(name)
+        other = replace(cohort, table=cohort.table.set_column(place, name, pa.array(values)))
+        with pytest.raises(InputError, match="other data, settings or seed"):
+            resample_training(index.model_, other, cohort.split("test"), **options)
 
 
 def test_invalid_arguments_raise_one_sentence(fitted):

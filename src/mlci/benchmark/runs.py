@@ -79,7 +79,7 @@ class Settings:
 
 
 def fingerprint(parts: Mapping[str, Split]) -> str:
-    """Return a digest of everything that models and metrics read from a cohort; it is the same on every machine.
+    """Return a digest of a cohort's outcomes and of its codes as the paper's models read them; the same everywhere.
 
     Args:
         parts: the three splits of the cohort (`mlci.benchmark.models.parts`).
@@ -98,6 +98,18 @@ def fingerprint(parts: Mapping[str, Split]) -> str:
         digest.update(part.tokens.offsets.astype("<i8").tobytes())
         # NaN is unequal to itself, so outcomes are encoded as bytes: no, yes and unknown.
         digest.update(np.nan_to_num(part.outcomes, nan=2).astype(np.int8).tobytes())
+    return digest.hexdigest()
+
+
+def _recorded(parts: Mapping[str, Split]) -> str:
+    """Return a digest of what `fingerprint` leaves out and some models read: whole codes, and patients."""
+    digest = hashlib.sha256()
+    for part in parts.values():
+        admissions = part.admissions
+        assert admissions is not None
+        digest.update(json.dumps(admissions.values.tolist()).encode())
+        for array in (admissions.versions, admissions.indices, admissions.offsets, part.subjects):
+            digest.update(np.asarray(array).tobytes())
     return digest.hexdigest()
 
 
@@ -229,18 +241,19 @@ def _check_anchor(cohort: Cohort, anchor: str) -> None:
 
 def _claim(directory: Path, cohort: Cohort, parts: Mapping[str, Split]) -> None:
     """Record the cohort in the folder; raise an error if it holds the runs of another cohort."""
-    path, digest = directory / "cohort.json", fingerprint(parts)
+    path, digest, recorded = directory / "cohort.json", fingerprint(parts), _recorded(parts)
     if path.exists():
         found = json.loads(path.read_text("utf-8"))
-        if found["digest"] != digest:
+        if found["digest"] != digest or found.get("recorded", recorded) != recorded:  # absent in older folders
             raise InputError(
                 f"{directory}: holds runs of another cohort ({found['source']}, {found['admissions']['train']:,} "
-                f"training admissions, digest {found['digest'][:12]}, not {digest[:12]}); choose another folder."
+                "training admissions, other codes, patients or outcomes); choose another folder."
             )
         return
     directory.mkdir(parents=True, exist_ok=True)
     facts = {
         "digest": digest,
+        "recorded": recorded,
         "source": cohort.source,
         "outcomes": cohort.outcomes,
         "admissions": {name: len(part) for name, part in parts.items()},

@@ -183,8 +183,6 @@ def as_admissions(
         if version is None or data.versions.all():
             return data
         return replace(data, versions=np.where(data.versions == 0, np.int8(version), data.versions))
-    if hasattr(data, "admissions"):  # a cohort
-        return as_admissions(data.admissions(poa=poa), icd_version=icd_version)
     if nw.dependencies.is_into_dataframe(data) or nw.dependencies.is_polars_lazyframe(data):
         table = as_table(data)
         version, column = version_or_column(icd_version)
@@ -196,6 +194,8 @@ def as_admissions(
         if layout.doubt:
             warnings.warn(layout.doubt, stacklevel=2)
         return AdmissionsEncoder(layout, "the frame", version, restore_zeros=restore_zeros)(table)
+    if hasattr(data, "admissions"):  # a cohort: a frame may have a column of that name
+        return as_admissions(data.admissions(poa=poa), icd_version=icd_version)
     if not isinstance(data, Iterable) or isinstance(data, Mapping):
         raise InputError(f"codes: expected a frame, or a list of codes for each admission; got {type(data).__name__}.")
     rows = list(data)

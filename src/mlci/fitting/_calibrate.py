@@ -3,7 +3,7 @@
 The log-odds must be out of fold, or of admissions that were not trained on. Needs NumPy alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,6 +11,26 @@ from mlci.fitting._families import LOGISTIC, Family
 from mlci.measures.weighted import mean
 
 PRIOR_EVENTS = 10.0  # strength of the prior: with about so many events, half of a change of calibration is made
+
+
+def newton(
+    loss: Callable[[np.ndarray], float], step: Callable[[np.ndarray], np.ndarray], found: np.ndarray
+) -> np.ndarray:
+    """Minimise a convex loss by Newton's method: subtract steps, shortened to at most 1 and while they raise the loss.
+
+    >>> newton(lambda x: float((x - 3) @ (x - 3)), lambda x: x - 3, np.zeros(1))
+    array([3.])
+    """
+    value = loss(found)
+    for _ in range(100):
+        change = step(found)
+        change /= max(1.0, float(np.abs(change).max()))
+        while (trial := loss(found - change)) > value + 1e-9 * abs(value) and np.abs(change).max() >= 1e-10:
+            change /= 2
+        found, value = found - change, trial
+        if np.abs(change).max() < 1e-10:
+            break
+    return found
 
 
 def calibrate(
@@ -39,22 +59,17 @@ def calibrate(
     mass = np.ones(len(x)) if weight is None else weight[known]
     centre = float(np.average(x, weights=mass * family.curvature(family.mean(x))))
     basis = np.stack([np.ones_like(x), (x - centre) / unit])
-    found, prior = np.zeros(2), np.eye(2) * prior_events
+    prior = np.eye(2) * prior_events
 
     def loss(values: np.ndarray) -> float:
         return float(mass @ family.loss(x + values @ basis, y) + values @ prior @ values / 2)
 
-    value = loss(found)
-    for _ in range(100):
-        expected = family.mean(x + found @ basis)
-        gradient = basis @ (mass * family.slope(expected, y)) + prior @ found
-        step = np.linalg.solve((basis * (mass * family.curvature(expected))) @ basis.T + prior, gradient)
-        step /= max(1.0, float(np.abs(step).max()))
-        while (trial := loss(found - step)) > value + 1e-9 * abs(value) and np.abs(step).max() >= 1e-10:
-            step /= 2  # the full step would increase the loss
-        found, value = found - step, trial
-        if np.abs(step).max() < 1e-10:
-            break
+    def step(values: np.ndarray) -> np.ndarray:
+        expected = family.mean(x + values @ basis)
+        gradient = basis @ (mass * family.slope(expected, y)) + prior @ values
+        return np.linalg.solve((basis * (mass * family.curvature(expected))) @ basis.T + prior, gradient)
+
+    found = newton(loss, step, np.zeros(2))
     slope = found[1] / unit
     if rising and 1 + slope < 0:
         level = calibrate(np.full(len(x), centre), y, mass, family, prior_events=prior_events)[0] + centre

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import mlci
+from mlci.base.errors import InputError
 from mlci.codes.admissions import Admissions
 from mlci.config import TokenConfig
 from mlci.fitting._numbers import Numbers
@@ -85,6 +86,21 @@ class Splits:
     weightless: int = 0  # admissions of these splits that were left out because their weight is 0
 
 
+def chosen_outcomes(rules: Mapping[str, str], chosen: Sequence[str] | None, where: str) -> dict[str, str]:
+    """Return the outcomes to learn from with their rules, each once; without `chosen` names these are all.
+
+    >>> chosen_outcomes({"died": "expired", "stayed": "los > 7"}, ["stayed"], "cohort.parquet")
+    {'stayed': 'los > 7'}
+    """
+    for name in chosen or ():
+        if name not in rules:
+            raise InputError(f"{where}: has no outcome {name}; it has {', '.join(rules) or 'none'}.")
+    names = rules if chosen is None else chosen
+    if not names:
+        raise InputError(f"{where}: no outcome is given to learn from; at least one is needed.")
+    return {name: rules[name] for name in names}
+
+
 def in_memory(
     admissions: Admissions,
     labels: np.ndarray,
@@ -144,7 +160,8 @@ def folds_by_subject(split: Split, folds: int, *, seed: int) -> np.ndarray:
 
 def fingerprint(train: Split, valid: Split, *facts: object) -> str:
     """Return a hash of everything that a fit depends on: the data, and `facts` such as its config, seed and folds."""
-    named = [mlci.__version__, train.names, train.vocabulary_size, *facts]
+    numeric = None if train.numbers is None else train.numbers.by_kind
+    named = [mlci.__version__, train.names, train.vocabulary_size, numeric, *facts]
     text = json.dumps(named, sort_keys=True, default=lambda array: hashlib.sha256(array.tobytes()).hexdigest())
     digest = hashlib.sha256(text.encode())
     for split in (train, valid):

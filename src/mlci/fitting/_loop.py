@@ -25,11 +25,10 @@ from mlci.fitting._checkpoint import Checkpoint
 from mlci.fitting._data import Split
 from mlci.fitting._objectives import Objective
 from mlci.fitting._result import Epoch, TrainingLog
-from mlci.fitting.encoders import Encoder
+from mlci.fitting.encoders import RNG_LOCK, Encoder
 
 Result = TypeVar("Result")
 MIN_BATCH = 16  # admissions
-RNG_LOCK = threading.RLock()  # torch has one global generator for all threads
 # Takes validation scores (models x admissions); returns each model's quality, and the values behind it.
 ValidationMetric = Callable[[Tensor], tuple[Sequence[float], Sequence[Sequence[float]]]]
 OnEpoch = Callable[[int, list[TrainingLog]], None]  # called after each epoch, with its number and the logs so far
@@ -163,11 +162,11 @@ def train(
     *,
     epochs: int,
     on_epoch: OnEpoch,
-    valid: Split | None = None,
-    metric: ValidationMetric | None = None,
+    valid: Split,
+    metric: ValidationMetric,
+    rate_setting: str,
     improvement: float | None = None,
     slot: CheckpointSlot | None = None,
-    rate_setting: str = "learning_rate",
 ) -> tuple[list[TrainingLog], dict[str, Tensor]]:
     """Train the models of an engine to their last epoch.
 
@@ -176,12 +175,12 @@ def train(
         logs: the log of each model so far.
         epochs: the total number of epochs.
         on_epoch: called after each epoch.
-        valid: the split on which `metric` is computed; without it, quality is minus the sum of the training values.
+        valid: the split on which `metric` is computed.
         metric: gives each model's quality, and the values behind it.
+        rate_setting: name of the learning-rate setting, for the message about scores that are no longer finite.
         improvement: by how much an epoch's quality must exceed the best so far for its weights to be kept; None: the
             weights of the last epoch are kept.
         slot: the models' entry in a checkpoint, from which training continues.
-        rate_setting: name of the learning-rate setting, for the message about scores that are no longer finite.
 
     Returns:
         The log of each model, and the weights of the kept epochs, with the models along the first axis.
@@ -196,12 +195,10 @@ def train(
         best = {name: start[name].clone().to(weight.device) for name, weight in best.items()}
     for epoch in range(done + 1, epochs + 1):
         values = engine.train_epoch(epoch).tolist()
-        quality, validation = [-sum(losses) for losses in values], values
-        if valid is not None and metric is not None:
-            scores = engine.predict(valid)
-            if not scores.isfinite().all():
-                raise InputError(f"The scores are no longer finite after epoch {epoch}; lower {rate_setting}.")
-            quality, validation = metric(scores)
+        scores = engine.predict(valid)
+        if not scores.isfinite().all():
+            raise InputError(f"The scores are no longer finite after epoch {epoch}; lower {rate_setting}.")
+        quality, validation = metric(scores)
         least = -np.inf if improvement is None else improvement
         reached = [Epoch(tuple(of), tuple(on), found) for of, on, found in zip(values, validation, quality)]
         logs = [log.with_epoch(found, least) for log, found in zip(logs, reached)]

@@ -4,29 +4,32 @@ The tokens of the two splits are memory maps, which all processes of a machine s
 needs the memory. Outcomes are held in memory, four bytes each.
 """
 
+import fcntl
 import json
+import os
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import mlci
 from mlci.base.errors import InputError
 from mlci.base.files import atomic
 from mlci.codes.streams import stream_rows
 from mlci.cohort import cohort_head
 from mlci.config import TokenConfig
-from mlci.fitting._data import Split, Splits
+from mlci.fitting._data import Split, Splits, chosen_outcomes
 from mlci.fitting._processes import ALONE, Group
 from mlci.tokens import Tokens, Vocabulary
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FACTS = "facts.json"  # written last
+FACTS, SUBJECTS = "facts.json", "subjects"  # the facts are written last
 SPLITS = ("train", "valid")
 TYPES = {"ids": np.int32, "offsets": np.int64, "outcomes": np.float32}
 
@@ -41,14 +44,15 @@ def map_cohort(
 ) -> Splits:
     """Return the splits of a cohort file, from the files in `folder` if they were made from this cohort before."""
     path, folder, head = Path(path), Path(folder), cohort_head(path)
-    for name in outcomes or ():
-        if name not in head.outcomes:
-            raise InputError(f"{path}: has no outcome {name}; there is {', '.join(head.outcomes) or 'none'}.")
-    rules = {name: head.outcomes[name] for name in (head.outcomes if outcomes is None else outcomes)}
+    rules = chosen_outcomes(head.outcomes, outcomes, str(path))
     stamp = path.stat()
-    key = [head.version, stamp.st_size, stamp.st_mtime_ns, list(rules), json.loads(json.dumps(asdict(tokens)))]
-    if group.rank == 0 and _facts(folder).get("key") != key:
-        _write(path, folder, list(rules), tokens, key)
+    settings = json.loads(json.dumps(asdict(tokens)))
+    key = [mlci.__version__, head.version, stamp.st_size, stamp.st_mtime_ns, list(rules), settings]
+    if group.rank == 0:
+        folder.mkdir(mode=0o700, exist_ok=True)  # the files hold patients' codes
+        with _locked(folder):
+            if _facts(folder).get("key") != key:
+                _write(path, folder, list(rules), tokens, key)
     group.wait()
     facts = _facts(folder)
     vocabulary = Vocabulary.from_dict(facts["vocabulary"])
@@ -56,9 +60,20 @@ def map_cohort(
     for split in SPLITS:
         ids, offsets, known = (_opened(folder / f"{split}.{part}", kind) for part, kind in TYPES.items())
         labels = np.array(known).reshape(-1, len(rules))
-        splits.append(Split(Tokens(ids, offsets), labels, tuple(rules), len(vocabulary)))
-    train = replace(splits[0], subjects=_opened(folder / "train.subjects", np.int64))
-    return Splits(vocabulary, tuple(facts["icd_versions"]), rules, head.source, train, splits[1])
+        subjects = _opened(folder / f"{split}.{SUBJECTS}", np.int64)
+        splits.append(Split(Tokens(ids, offsets), labels, tuple(rules), len(vocabulary), subjects))
+    return Splits(vocabulary, tuple(facts["icd_versions"]), rules, head.source, *splits)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let other fits that begin with the same folder wait until its files are written."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _facts(folder: Path) -> dict[str, Any]:
@@ -67,20 +82,23 @@ def _facts(folder: Path) -> dict[str, Any]:
 
 def _write(path: Path, folder: Path, outcomes: list[str], config: TokenConfig, key: list) -> None:
     """Write the files in two passes: first the vocabulary of the training split, then the tokens of both splits."""
-    (folder / FACTS).unlink(missing_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)  # the files hold patients' codes
-    seen, versions, subjects = Counter(), set(), []
+    import pyarrow.compute as pc
+
+    for name in (FACTS, *(f"{split}.{part}" for split in SPLITS for part in (SUBJECTS, *TYPES))):
+        (folder / name).unlink(missing_ok=True)  # another fit may have mapped the old file, and keeps it
+    seen, versions, subjects = Counter(), set(), {split: [] for split in SPLITS}
     options = {name: value for name, value in asdict(config).items() if name != "min_admissions"}
     last = None
     for admissions, carried in stream_rows(path, carry=["split", "subject_id"], poa=config.poa):
         last = _in_order(path, admissions.ids, last)
-        chosen = np.asarray(carried["split"]) == "train"
-        train = admissions.take(np.flatnonzero(chosen))
-        subjects += carried["subject_id"].filter(chosen).chunks
+        for split, found in subjects.items():
+            found += carried["subject_id"].filter(pc.equal(carried["split"], split)).chunks
+        train = admissions.take(np.flatnonzero(np.asarray(carried["split"]) == "train"))
         seen.update(Vocabulary.count(train, **options))
         versions.update(np.unique(train.versions[train.indices]).tolist())
-    numbered(subjects).tofile(folder / "train.subjects")
-    vocabulary = Vocabulary.of(seen, **asdict(config.settled(sum(map(len, subjects)))))
+    for split, found in subjects.items():
+        numbered(found).tofile(folder / f"{split}.{SUBJECTS}")
+    vocabulary = Vocabulary.of(seen, **asdict(config.settled(sum(map(len, subjects["train"])))))
     ends = dict.fromkeys(SPLITS, 0)
     with ExitStack() as stack:
         files = {
@@ -114,19 +132,19 @@ def _in_order(path: Path, ids: np.ndarray, last: Any) -> Any:
 
 
 def numbered(subjects: "list[pa.Array]") -> np.ndarray:
-    """Return the rank of each subject among the distinct ones, like NumPy's `unique`, but without Python objects.
-
-    All subjects that are null share the last rank.
-    """
+    """Return each admission's subject as a number, as `measures.design.numbered` does, but without Python objects."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not subjects:
         return np.empty(0, np.int64)
-    known = pa.chunked_array(subjects).combine_chunks().dictionary_encode("encode")
-    rank = np.empty(len(known.dictionary), np.int64)
-    rank[pc.sort_indices(known.dictionary)] = np.arange(len(rank))
-    return rank[known.indices]
+    encoded = pa.chunked_array(subjects).combine_chunks().dictionary_encode()
+    rank, unknown = np.empty(len(encoded.dictionary), np.int64), encoded.is_null().to_numpy(zero_copy_only=False)
+    rank[pc.sort_indices(encoded.dictionary)] = np.arange(len(rank))
+    found = np.empty(len(encoded), np.int64)
+    found[~unknown] = rank[encoded.indices.drop_null()]
+    found[unknown] = len(rank) + np.arange(unknown.sum())
+    return found
 
 
 def _opened(file: Path, kind: type) -> np.ndarray:

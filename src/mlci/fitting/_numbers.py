@@ -36,13 +36,22 @@ class Numbers:
         return replace(self, values=self.values[rows])
 
     @classmethod
-    def of(cls, columns: Mapping[str, np.ndarray], kinds: Mapping[str, str]) -> "Numbers":
-        """Check columns of numbers; without a named kind, numbers from 0 are `poisson` and others `gaussian`."""
+    def of(
+        cls, columns: Mapping[str, np.ndarray], kinds: Mapping[str, str], train: np.ndarray | slice = slice(None)
+    ) -> "Numbers":
+        """Check columns of numbers; without a named kind, numbers from 0 are `poisson` and others `gaussian`.
+
+        `train` are the rows to learn from. A number that is not finite is not known.
+        """
         found: list[Kind] = []
+        columns = {name: np.where(np.isfinite(values), values, np.nan) for name, values in columns.items()}
         for name, values in columns.items():
-            known = values[np.isfinite(values)]
-            if len(known) < LEAST or np.ptp(known) == 0:
-                raise InputError(f"{name}: fewer than {LEAST} numbers are known, or all are the same; leave it out.")
+            known, learned = (part[~np.isnan(part)] for part in (values, values[train]))
+            if len(learned) < LEAST or np.ptp(learned) == 0:
+                raise InputError(
+                    f"{name}: fewer than {LEAST} numbers are known for training admissions, or all are the same; leave "
+                    "it out."
+                )
             kind = kinds.get(name) or ("poisson" if known.min() >= 0 else "gaussian")
             if kind not in NUMERIC:
                 raise InputError(f"{name}: {kind!r} is not a kind of number; allowed are {', '.join(NUMERIC)}.")

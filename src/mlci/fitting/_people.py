@@ -65,28 +65,24 @@ def fit_people(
 def _fitted(log_odds: np.ndarray, outcome: np.ndarray, present: np.ndarray, mass: np.ndarray) -> np.ndarray:
     from scipy.special import expit  # not at the top: scoring does without SciPy
 
+    from mlci.fitting._calibrate import newton
+
     known = ~np.isnan(outcome)
     x, y, mass = log_odds[known], outcome[known].astype(np.float64), mass[known]
     centre = float(x.mean())
     basis = np.column_stack([np.ones_like(x), x - centre, present[known]])
     prior = np.array([PRIOR_EVENTS, PRIOR_EVENTS, *[1 / SPREAD] * len(ROWS)])
-    found = np.zeros(basis.shape[1])
 
     def loss(values: np.ndarray) -> float:
         odds = x + basis @ values
         return float(mass @ (np.logaddexp(0, odds) - y * odds) + prior @ values**2 / 2)
 
-    value = loss(found)
-    for _ in range(100):
-        risk = expit(x + basis @ found)
-        gradient = basis.T @ (mass * (risk - y)) + prior * found
-        step = np.linalg.solve((basis * (mass * risk * (1 - risk))[:, None]).T @ basis + np.diag(prior), gradient)
-        step /= max(1.0, float(np.abs(step).max()))
-        while (trial := loss(found - step)) > value + 1e-9 * abs(value) and np.abs(step).max() >= 1e-10:
-            step /= 2  # the full step would increase the loss
-        found, value = found - step, trial
-        if np.abs(step).max() < 1e-10:
-            break
+    def step(values: np.ndarray) -> np.ndarray:
+        risk = expit(x + basis @ values)
+        gradient = basis.T @ (mass * (risk - y)) + prior * values
+        return np.linalg.solve((basis * (mass * risk * (1 - risk))[:, None]).T @ basis + np.diag(prior), gradient)
+
+    found = newton(loss, step, np.zeros(basis.shape[1]))
     return np.concatenate([[found[0] - found[1] * centre, 1 + found[1]], found[2:]])
 
 

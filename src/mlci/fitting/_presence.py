@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from mlci.base.files import atomic
 from mlci.base.ordered import sort_runs
 from mlci.tokens import Tokens
 
@@ -27,14 +28,14 @@ class Presence:
 
     @classmethod
     def of(cls, tokens: Tokens, columns: int) -> "Presence":
-        """Return the matrix of the tokens; for memory-mapped tokens it is cached in a file next to theirs."""
+        """Return the matrix of the tokens; for memory-mapped tokens it is mapped too, from a file next to theirs."""
         if not isinstance(tokens.ids, np.memmap):
             parts = list(_distinct(tokens, columns))
             ids = np.concatenate([part for part, _ in parts]) if parts else np.empty(0, np.int32)
         else:
             path = Path(str(tokens.ids.filename)).with_suffix(".distinct")
             parts = []
-            with path.open("wb") as file:
+            with atomic(path) as temporary, temporary.open("wb") as file:  # another fit may have mapped such a file
                 for part, counts in _distinct(tokens, columns):
                     part.tofile(file)
                     parts.append((None, counts))

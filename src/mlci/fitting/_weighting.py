@@ -42,6 +42,8 @@ def with_classes(train: Split, *, omit: bool = False) -> list[str]:
         elif not omit:
             fault = f"is {classes[0]:g} wherever it is known" if len(classes) else "is never known"
             raise InputError(f"Outcome {name} {fault} in the training split; both classes are needed (leave it out).")
+    if not found:
+        raise InputError("No outcome has both classes in the training split; a fit needs one that has.")
     return found
 
 
@@ -61,7 +63,7 @@ def check_outcomes(
     for name, split in splits.items():
         check_values(split, name)
     active = with_classes(train, omit=omit)
-    if not active or (anchor is not None and anchor not in active):
+    if anchor is not None and anchor not in active:
         raise InputError(f"The anchor '{anchor}' is not among the outcomes {', '.join(active)}; name one of these.")
     if together:
         for name, split in splits.items():

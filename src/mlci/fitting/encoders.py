@@ -10,6 +10,7 @@ baselines.
 """
 
 import math
+import threading
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from itertools import pairwise
@@ -25,6 +26,7 @@ from mlci.fitting._pooling import MaxPool, average_pool, lookup_distinct, rows_o
 from mlci.tokens import PAD, UNK, Tokens
 
 TRITON = find_spec("triton") is not None  # needed by `_engines.kernels`
+RNG_LOCK = threading.RLock()  # torch has one global generator for all threads
 SCORING = 4_096  # admissions scored at once; limits the memory of encoders that pad
 
 
@@ -447,7 +449,7 @@ def loaded(config: EncoderConfig, state: Mapping[str, Tensor]) -> Encoder:
     >>> loaded(EncoderConfig(pooling="sum"), build(EncoderConfig(pooling="sum"), 100).state_dict()).poolings
     ['sum']
     """
-    with torch.random.fork_rng([]):  # the meta device would draw nothing, but it imports torch's compiler
+    with RNG_LOCK, torch.random.fork_rng([]):  # the meta device would draw nothing, but it imports torch's compiler
         model = build(config, len(state["embedding.weight"]))
     model.load_state_dict({name: state[name] for name in model.state_dict()}, assign=True)
     return model

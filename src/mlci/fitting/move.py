@@ -19,6 +19,7 @@ import numpy as np
 from mlci.config import PenaltyConfig
 from mlci.fitting._blend import CandidateTable, blend, recalibrated, recalibrated_jointly
 from mlci.fitting._data import Split, folds_by_subject
+from mlci.fitting._families import LOGISTIC
 from mlci.fitting._penalties import CHOSEN_ON, ROUGH
 from mlci.fitting._presence import Presence
 from mlci.fitting._ridge import Prior, Regressions
@@ -221,11 +222,6 @@ def _loss(log_odds: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
     for column, outcome in zip(log_odds.T, outcomes.T):
         known = ~np.isnan(outcome)
         rate = outcome[known].mean()
-        total[known] += _deviance(column[known], outcome[known])
-        null += float(_deviance(np.log(rate / (1 - rate)), outcome[known]).sum())
+        total[known] += LOGISTIC.loss(column[known], outcome[known])
+        null += float(LOGISTIC.loss(LOGISTIC.link(rate), outcome[known]).sum())
     return total * len(total) / null
-
-
-def _deviance(log_odds: np.ndarray | float, outcome: np.ndarray) -> np.ndarray:
-    """Return half the deviance of each admission."""
-    return np.logaddexp(0, log_odds) - outcome * log_odds

@@ -17,6 +17,9 @@ from mlci.base.shares import md5_split
 from mlci.codes import certainty
 from mlci.codes.admissions import as_admissions
 from mlci.cohort import Cohort
+from mlci.fitting._data import chosen_outcomes
+from mlci.measures.design import numbered
+from mlci.sources._cohort_file import SPLITS
 
 VALID_SHARE = 0.125  # of subjects, if no split is given: the paper's 7 to 1
 
@@ -50,9 +53,9 @@ def fit_inputs(data: Any, given: FitArguments, *, chosen: Sequence[str] | None, 
         admissions, source = as_admissions(data, icd_version=given.icd_version, poa=poa), "data"
         for sentence in certainty.notes(admissions.unsure):
             warnings.warn(sentence, stacklevel=2)
-        if given.outcomes is None:
+        columns = {} if given.outcomes is None else _columns(given.outcomes, len(admissions))
+        if not columns:
             raise InputError("fit needs outcomes with the codes: a frame or a dict of columns of 0, 1 and null.")
-        columns = _columns(given.outcomes, len(admissions))
         rules, labels = dict.fromkeys(columns, ""), np.column_stack(list(columns.values()))
         subjects = range(len(admissions)) if given.subjects is None else given.subjects
         split = given.split
@@ -63,17 +66,15 @@ def fit_inputs(data: Any, given: FitArguments, *, chosen: Sequence[str] | None, 
         for name, values in (("split", parts), ("subjects", subjects)):
             if len(values) != len(admissions):
                 raise InputError(f"{name}: has {len(values)} values for {len(admissions)} admissions.")
-    names = list(rules) if chosen is None else list(chosen)
-    for name in names:
-        if name not in rules:
-            raise InputError(f"{source}: has no outcome {name}; it has {', '.join(rules) or 'none'}.")
-    labels = labels[:, [list(rules).index(name) for name in names]]
+        if odd := {*parts} - {*SPLITS}:
+            raise InputError(f"split: {kind_of(odd.pop())} is not a split; allowed are {', '.join(SPLITS)}.")
+    wanted = chosen_outcomes(rules, chosen, source)
     return {
         "admissions": admissions,
-        "labels": labels,
-        "outcomes": {name: rules[name] for name in names},
+        "labels": labels[:, [list(rules).index(name) for name in wanted]],
+        "outcomes": wanted,
         "split": parts,
-        "subjects": np.asarray(subjects),
+        "subjects": numbered(subjects),
         "source": source,
     }
 

@@ -6,7 +6,7 @@ index that was fitted without them scores every patient too high if they are inc
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mlci.index.model import Model
@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 CARD = "look_back"  # days, in the card of a model
 
 
-def look_back_entry(data: Any) -> dict[str, float]:
-    """Return the card's entry on the look-back period of `data`; empty if only an admission's own codes count."""
-    days = days_of_file(data) if isinstance(data, str | Path) else getattr(data, "look_back", 0)  # of a cohort
+def look_back_entry(days: float) -> dict[str, float]:
+    """Return the card's entry on the look-back period of a cohort; empty if only an admission's own codes count."""
     return {CARD: float(days)} if days else {}
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.fitting._numbers import Numbers
@@ -10,13 +12,16 @@ from mlci.fitting._numbers import Numbers
 LEARNED = ("table",)  # recipes that learn from numeric outcomes
 
 
-def numbers_of(data: Any, names: Mapping[str, str] | Sequence[str], *, recipe: str) -> Numbers | None:
+def numbers_of(
+    data: Any, names: Mapping[str, str] | Sequence[str], *, recipe: str, train: np.ndarray
+) -> Numbers | None:
     """Return the numeric outcomes of each admission, or None if `names` is empty.
 
     Args:
         data: a cohort.
         names: of columns, or a mapping of each to `poisson` or `gaussian`.
         recipe: of the fit.
+        train: the admissions to learn from.
     """
     if not names:
         return None
@@ -30,4 +35,4 @@ def numbers_of(data: Any, names: Mapping[str, str] | Sequence[str], *, recipe: s
     from mlci.judging.numbers import numeric_column
 
     kinds = dict(names) if isinstance(names, Mapping) else {}
-    return Numbers.of({name: numeric_column(data, name) for name in names}, kinds)
+    return Numbers.of({name: numeric_column(data, name) for name in names}, kinds, train)

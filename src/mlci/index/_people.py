@@ -55,9 +55,7 @@ def of_data(data: Any, names: Sequence[str], many: int) -> np.ndarray | None:
 
     from mlci.codes.admissions import as_table
 
-    table = getattr(data, "table", None) if hasattr(data, "admissions") else None
-    if table is None and nw.dependencies.is_into_dataframe(data):
-        table = as_table(data)
+    table = as_table(data) if nw.dependencies.is_into_dataframe(data) else getattr(data, "table", None)
     if table is None or len(table) != many:
         return None
     return of_table(table, names, "the data", range(many))
@@ -93,6 +91,12 @@ def of_persons(
             raise InputError(f"{name}: {len(values)} values for {many} admissions; pass one value, or null, for each.")
     if not {*(sexes or [])} <= {*SEXES, None}:
         raise InputError(f"sex must be {' or '.join(SEXES)}.")
+    if ages:
+        from mlci.sources._people import AGE_LIMIT
+
+        years = np.array(ages, dtype=np.float64)  # None becomes NaN
+        if ((years < 0) | (years >= AGE_LIMIT)).any():
+            raise InputError(f"age must be from 0 to {AGE_LIMIT - 1} years.")
     return rows_of(ages, sexes, many) if given else None
 
 

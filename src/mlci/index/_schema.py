@@ -78,7 +78,7 @@ VOCABULARY = _facts(
     {
         "tokens": _list(kinds.str_schema(min_length=1, max_length=40), most=1_000_000),
         "versions": _list(VERSION),
-        "depths": _list(kinds.int_schema(ge=1, le=40), 1, 16),
+        "depths": _list(kinds.int_schema(ge=1, le=40), 1, 40),
         "max_codes": kinds.int_schema(ge=1, le=100_000),
     },
     {
@@ -175,6 +175,9 @@ MAKEUP = _facts({"admissions": COUNT, "codes": COUNT, "squares": COUNT, "categor
 # What the fit knew of its data apart from the counts.
 ABOUT = _facts({"data": TEXT, "dates": TEXT, "licence": TEXT, "limits": _list(TEXT, most=100)})
 
+# Admissions that missing outcomes left out of the choice of the cutoff (`_missing_outcomes`); empty if there are few.
+MASKED = _facts({"known": COUNT, "of": COUNT, "missing": _named(COUNT), "events": _named(_list(COUNT, 2, 2))})
+
 # The part of the card that every recipe has.
 CARD = _facts(
     {
@@ -193,8 +196,16 @@ CARD = _facts(
         "about": _or_none(ABOUT),
         "makeup": kinds.dict_schema(kinds.literal_schema(["0", "9", "10"]), MAKEUP),
         "tokens_of_one_patient": COUNT,
-        "survey": _or_none(_facts({}, {"weights": NAME, "worth": COUNT, "weightless": COUNT, "cluster": NAME})),
+        "survey": _facts({}, {"weights": NAME, "worth": COUNT, "weightless": COUNT, "cluster": NAME}),
         "numbers": _named(kinds.literal_schema(["poisson", "gaussian"])),
+        "look_back": kinds.float_schema(ge=0),
+        "needed": _named(_facts({"admissions": COUNT, "events": COUNT})),
+        "no_part_in_cutoff": _named(TEXT),
+        "masked": kinds.union_schema([(MASKED, "counts"), (_named(COUNT, most=0), "empty")]),
+        **dict.fromkeys(("fitted_on", "judged_on"), TEXT),
+        "in_sample": _list(NAME, most=1000),
+        "recalibrated": _facts({"source": TEXT, "admissions": COUNT}, {"positives": _named(_or_none(COUNT))}),
+        "updated": _facts({"shares": _named(SHARE), "unexplained": _named(NUMBER)}),
     },
 )
 

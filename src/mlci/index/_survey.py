@@ -8,6 +8,7 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
 from mlci.fitting._data import Splits
+from mlci.measures.design import numbered
 from mlci.measures.weighted import effective
 
 WEIGHTED = ("table",)  # recipes that accept survey weights
@@ -34,8 +35,10 @@ def survey_columns(
             continue
         values = np.asarray(source)
         if values.shape != (many,):
-            raise InputError(f"{name}: has {len(values)} values for {many} admissions.")
+            raise InputError(f"{name}: has {values.size} values for {many} admissions.")
         found[name] = values
+    if found["clusters"] is not None:
+        found["clusters"] = numbered(found["clusters"])
     weight = found["weight"]
     if weight is not None:
         weight = weight.astype(np.float64)

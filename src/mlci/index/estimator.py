@@ -327,6 +327,8 @@ class MLCI(TransformerMixin, BaseEstimator):
         model = self._model
         ready = isinstance(codes, Admissions)
         admissions = codes if ready else as_admissions([list(codes)], icd_version=icd_version)
+        if len(admissions) != 1:
+            raise InputError(f"explain: takes one admission, not {len(admissions):,}.")
         for sentence in certainty.notes(admissions.unsure):
             warnings.warn(sentence, stacklevel=2)
         people = of_person(model.people, age, sex)

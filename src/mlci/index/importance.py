@@ -30,7 +30,7 @@ def importance(model: Model, admissions: Admissions) -> pd.DataFrame:
     """
     effects = shares(model, admissions, model.read(admissions)).score
     size = len(admissions.values)
-    recorded = admissions.mentions
+    recorded = np.maximum(admissions.mentions, 1)
     pairs = np.unique(
         np.repeat(np.arange(len(admissions)), admissions.counts) * np.int64(max(size, 1)) + admissions.indices
     )
@@ -45,4 +45,5 @@ def importance(model: Model, admissions: Admissions) -> pd.DataFrame:
             "mean_effect": np.bincount(admissions.indices, effects, minlength=size) / recorded,
         }
     )
+    frame = frame[frame["admissions"] > 0]  # `Admissions` that were taken from others have some of their codes
     return frame.sort_values(["mean_absolute_effect", "code"], ascending=[False, True], ignore_index=True)

@@ -14,7 +14,7 @@ from typing import Any
 from mlci.base.errors import InputError
 from mlci.base.extras import need
 from mlci.base.threads import threads
-from mlci.cohort import Cohort, read_cohort
+from mlci.cohort import Cohort, cohort_head, read_cohort
 from mlci.config import RECIPES, config_from, current_recipe, read_config
 from mlci.fitting._data import Splits, in_memory
 from mlci.fitting._mapped import map_cohort
@@ -49,8 +49,8 @@ class FitSettings:
         >>> recipe, config.penalty.folds
         ('table', 3)
         """
-        if not isinstance(self.seed, Integral) or self.seed < 0:
-            raise InputError(f"seed is {self.seed!r}; allowed are whole numbers from 0.")
+        if not isinstance(self.seed, Integral) or not 0 <= self.seed < 2**64:
+            raise InputError(f"seed is {self.seed!r}; allowed are whole numbers from 0, of up to 64 bits.")
         recipe = self.recipe or next((name for name, kind in RECIPES.items() if isinstance(self.config, kind)), "table")
         recipe = current_recipe(recipe)
         if recipe not in RECIPES:
@@ -94,6 +94,7 @@ def learn(
     ['mortality']
     """
     recipe, config = settings.resolve()
+    seed = int(settings.seed)  # a NumPy number has no form in JSON
     given = FitArguments(outcomes, **arguments)
     if config.extra:
         need(config.extra, to=f"fit the recipe {recipe}")
@@ -111,20 +112,22 @@ def learn(
         else:
             _check_mapped(data, given, config)
             splits = map_cohort(data, memory_map, outcomes=settings.outcomes, tokens=config.tokens, group=group)
+            data = cohort_head(data)
         if not settings.few_events:
             refuse_few(list(splits.outcomes), splits.train.outcomes)
         fit_splits, making = importing.result(), background.submit(import_module, "mlci.index._model_of_fit")
         fit = fit_splits(
             splits,
             config=config,
-            seed=settings.seed,
+            seed=seed,
             device=settings.device,
             group=group,
             checkpoint=None if checkpoint is None else Path(checkpoint),
             on_event=on_event,
         )
-    card = {"recipe": recipe, "seed": settings.seed, "config": asdict(config)}
-    card |= survey_entry(splits, given.weights, given.cluster) | look_back_entry(data)
+    card = {"recipe": recipe, "seed": seed, "config": asdict(config)}
+    card |= survey_entry(splits, given.weights, given.cluster)
+    card |= look_back_entry(data.look_back if isinstance(data, Cohort) else 0)
     return making.result().model_of(fit, splits, card)
 
 
@@ -149,6 +152,7 @@ def _in_memory(data: Any, given: FitArguments, chosen: Sequence[str] | None, rec
     """Return both splits, encoded; `chosen` names the outcomes to learn from, None takes all."""
     found = fit_inputs(data, given, chosen=chosen, poa=config.tokens.poa)
     survey = survey_columns(data, given.weights, given.cluster, recipe=recipe, many=len(found["labels"]))
-    numbers = numbers_of(data, given.numeric, recipe=recipe)
+    train = (found["split"] == "train") & (True if survey["weight"] is None else survey["weight"] > 0)
+    numbers = numbers_of(data, given.numeric, recipe=recipe, train=train)
     people = needed(data, wanted(asdict(config)))
     return in_memory(**found, tokens=config.tokens, people=people, numbers=numbers, **survey)

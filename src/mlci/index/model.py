@@ -351,7 +351,13 @@ def _converted(card: Mapping) -> dict[str, Any]:
 
 def _check(model: Model) -> None:
     """Raise ValueError if the parts of an intact file are inconsistent (as in a handmade one) or give no score."""
-    model.scorer.check(len(model.outcomes))
+    try:
+        scorer = model.scorer
+    except InputError as error:  # of an encoder that no fit can have
+        raise ValueError(str(error).rstrip(".")) from None
+    scorer.check(len(model.outcomes))
+    if not {*model.bands} <= {*list(model.outcomes)[: scorer.risky]}:
+        raise ValueError("bands of outcomes without log-odds of their own")
     if len(model.numbers) != int(np.count_nonzero(model.state.get("kinds", ()))):
         raise ValueError("numbers that the tensors do not have")
     codes = [text.lstrip(PRINCIPAL) for text in model.vocabulary.tokens]

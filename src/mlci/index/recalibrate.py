@@ -30,6 +30,7 @@ from mlci.index.shift import makeup_of
 from mlci.judging.kept import EDGE, log_odds
 from mlci.judging.smooth import smooth
 from mlci.judging.theory import Cutoff, cutoff
+from mlci.measures.design import numbered
 from mlci.measures.discrimination import auroc
 
 EVENTS = 20  # least number of admissions with an outcome, and without it, to recalibrate a risk
@@ -87,7 +88,7 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
     if update == "weights":
         if model.people:
             raise InputError("the model's risks depend on age and sex; updating its weights needs a new fit.")
-        updated = move_weights(model, admissions, known, np.asarray(cohort.column("subject_id"))[learn])
+        updated = move_weights(model, admissions, known, numbered(cohort.column("subject_id")[learn]))
         fitted, score = updated.model, updated.score
     else:
         reading = model.read(admissions)

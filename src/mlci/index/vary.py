@@ -7,7 +7,7 @@ reflects the sampling of the training patients. A bootstrap sample holds about 6
 than once, so new indices are slightly worse on average than the original.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+import mlci
 from mlci.base.errors import InputError
 from mlci.base.tensors import digest
 from mlci.cohort import Cohort
@@ -24,7 +25,7 @@ from mlci.fitting._checkpoint import Checkpoint
 from mlci.index._people import of_data
 from mlci.index.learning import FitSettings, learn
 from mlci.index.model import Model
-from mlci.judging._carried import weights_of
+from mlci.judging._carried import column, weights_of
 from mlci.measures._arrays import midranks
 from mlci.measures.design import numbered
 from mlci.measures.discrimination import auroc, calibration
@@ -81,7 +82,8 @@ def resample_training(
     config = config_from(model.card["config"], recipe=recipe, where="the model")
     settings = FitSettings(recipe=recipe, config=config, outcomes=names, seed=model.card["seed"])
     own = _Judged(model, judged, names, weight)
-    kept = Checkpoint(state, _fingerprint(own, cohort, seed))
+    used = ["split", "subject_id", *model.people, *model.numbers, *(design[key] for key in design if key != "numeric")]
+    kept = Checkpoint(state, _fingerprint(own, cohort, used, seed))
     for draw in range(times):
         if str(draw) not in kept.entries:
             rng = np.random.default_rng([seed, draw])
@@ -124,11 +126,14 @@ class _Judged:
         return np.array([*values, np.corrcoef(ranks, own_ranks)[0, 1], far], dtype=float)
 
 
-def _fingerprint(own: _Judged, cohort: Cohort, seed: int) -> str:
+def _fingerprint(own: _Judged, cohort: Cohort, columns: Sequence[str], seed: int) -> str:
     """Return a digest of everything that refits depend on; they resume only if it is unchanged."""
-    admissions = cohort.admissions()
-    facts = [own.card["recipe"], own.card["seed"], own.card["config"], own.names, seed]
-    return digest(facts, {"score": own.score, "codes": admissions.indices, "labels": cohort.labels()})
+    admissions, card = cohort.admissions(), own.card
+    facts = [mlci.__version__, card["recipe"], card["seed"], card["config"], own.names, seed, *columns]
+    arrays = {"score": own.score, "labels": cohort.labels(*own.names)}
+    arrays |= {name: getattr(admissions, name) for name in ("indices", "offsets", "versions")}
+    arrays |= {f"column {name}": column(cohort, name).astype(str) for name in columns}
+    return digest([*facts, admissions.values.tolist()], arrays)
 
 
 def _learned_from(model: Model, cohort: Cohort) -> list[Cohort]:

@@ -28,6 +28,7 @@ from mlci.base.plugins import plugins
 from mlci.base.tensors import write_tensors
 from mlci.config import TokenConfig, config_from
 from mlci.fitting import Split
+from mlci.measures.design import numbered
 from mlci.tokens import Vocabulary
 
 if TYPE_CHECKING:
@@ -262,7 +263,7 @@ def parts(cohort: "Cohort", tokens: TokenConfig | None = None) -> Parts:
             outcomes=split.labels().astype(np.float32),
             names=tuple(cohort.outcomes),
             vocabulary_size=len(vocabulary),
-            subjects=split.column("subject_id"),
+            subjects=numbered(split.column("subject_id")),
             admissions=admissions[name],
         )
         for name, split in splits.items()

@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 import numpy as np
 from scipy import sparse
 
+from mlci.base.errors import InputError
 from mlci.config import WeightConfig
 from mlci.fitting import Split
 from mlci.fitting._weighting import stage2_weights
@@ -112,13 +113,18 @@ def stage1(
 ) -> tuple[dict[int, Fitted], np.ndarray]:
     """Return one fit per outcome that can be learned, and the weights of all outcomes from the validation losses.
 
-    `fit(outcome)` returns the fitted model and its logits for all validation admissions.
+    `fit(outcome)` returns the fitted model and its logits for all validation admissions. If no outcome can be learned,
+    an `InputError` is raised.
     """
     fits: dict[int, Fitted] = {}
     losses = np.full(len(train.names), np.nan)
     for outcome in np.flatnonzero(active(train.outcomes)):
         fits[int(outcome)], logit = fit(int(outcome))
         losses[outcome] = validation_loss(logit, valid.outcomes[:, outcome].astype(float))
+    if not fits:
+        raise InputError(
+            f"no outcome can be learned: each needs {FEWEST} training admissions where it is known, and both classes."
+        )
     return fits, outcome_weights(losses)
 
 

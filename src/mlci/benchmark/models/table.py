@@ -9,6 +9,7 @@ import numpy as np
 from mlci.benchmark.models import Learned, State
 from mlci.config import PenaltyConfig, TableConfig, TokenConfig
 from mlci.fitting import Split
+from mlci.fitting._weighting import with_classes
 
 if TYPE_CHECKING:
     from mlci.fitting._result import Fit
@@ -31,7 +32,7 @@ class TableBaseline(Learned):
     def fits(self, train: Split, valid: Split, *, seeds: Sequence[int], device: str) -> list["Fit"]:
         from mlci.fitting.table import fit
 
-        mixed = [name for name, y in zip(train.names, train.outcomes.T) if {0.0, 1.0} <= set(np.unique(y).tolist())]
+        mixed = with_classes(train, omit=True)
         return [fit(train.only(mixed), valid.only(mixed), config=self.config(), seed=seed) for seed in seeds]
 
     def score(self, state: State, part: Split) -> np.ndarray:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from mlci.base.errors import InputError
 from mlci.benchmark.models import Baseline, State, _bags
 from mlci.fitting import Split
 
@@ -48,6 +49,8 @@ class Trees(Baseline):
         def boost(weights: np.ndarray) -> "lightgbm.Booster":
             for dataset, part in ((binned, train), (binned_valid, valid)):
                 share, weight = _bags.pooled(part, weights)
+                if not weight.any():
+                    raise InputError("an outcome is not known in the validation split, where trees stop early.")
                 dataset.set_label(share)
                 dataset.set_weight(weight)
             stop = lightgbm.early_stopping(self.patience, verbose=False)
