@@ -89,8 +89,8 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
     longer = pc.utf8_length(codes).to_numpy(zero_copy_only=False) > icd.LONGEST[version]
     # A code with too few digits may also be among the stripped ones: do not count it twice.
     without_zero = max(int(counts[stripped].sum()), short)
-    often = [int(counts[rows].sum()) for rows in (unknown, other, longer)]
-    return Audit(version, int(counts.sum()), *often[:2], without_zero, often[2])
+    wrong, foreign, overlong = (int(counts[rows].sum()) for rows in (unknown, other, longer))
+    return Audit(version, int(counts.sum()), wrong, foreign, without_zero, overlong)
 
 
 def _of_other(codes: Any, version: int) -> np.ndarray:
