@@ -155,7 +155,7 @@ def test_an_interrupt_does_not_wait_for_the_solver(monkeypatch):
     """The groups of regressions are solved in parallel; with many admissions each takes a minute."""
     started, release = threading.Event(), threading.Event()
 
-    def solve(regressions, prior, start, tolerance, group):
+    def solve(regressions, prior, start, tolerance, on_step, group):
         if 0 in group:
             assert started.wait(PATIENCE)
             raise KeyboardInterrupt

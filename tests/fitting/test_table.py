@@ -90,6 +90,31 @@ def test_the_same_seed_gives_the_same_result_and_an_interrupted_fit_continues(fi
         table.fit(TRAIN, VALID, config=TableConfig(), seed=4, parents=PARENTS, checkpoint=tmp_path / "c")
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_fit_interrupted_while_it_solves_the_weights_continues_after_the_last_step(
+    fitted, tmp_path, monkeypatch, steps
+):
+    """The file then has more steps of one group of regressions than of the other, or as many."""
+    monkeypatch.setattr(table, "SAVED", 0.0)
+    options = {"config": TableConfig(), "seed": 3, "parents": PARENTS, "checkpoint": tmp_path / "c"}
+
+    def stop(event) -> None:
+        if event.unit == "step" and event.epoch == steps:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.fit(TRAIN, VALID, **options, on_event=stop)
+    events, whole = [], []
+    again = table.fit(TRAIN, VALID, **options, on_event=events.append)
+    table.fit(TRAIN, VALID, **options | {"checkpoint": None}, on_event=whole.append)
+    taken = [sum(event.unit == "step" for event in found) for found in (events, whole)]
+    assert {event.step for event in events} == {"weights", "curves"}
+    assert taken[0] <= taken[1] - steps
+    assert whole[-1].eta == events[-1].eta == 0
+    for name, array in fitted.state.items():
+        np.testing.assert_array_equal(again.state[name], array)
+
+
 def test_an_interrupted_fit_does_not_continue_in_other_folds(tmp_path):
     """Pairs of neighbours and pairs across the halves give folds of equal sizes."""
 

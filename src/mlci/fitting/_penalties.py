@@ -103,11 +103,19 @@ def preferred_prior(tried: Sequence[TriedPrior], *, firm: bool) -> TriedPrior:
     return min(near or [_best(tried)], key=lambda pair: (pair.own, pair.unexplained))
 
 
+def sampled(admissions: int, options: PenaltyConfig) -> int:
+    """Return k if the penalty is chosen on every k-th admission.
+
+    >>> sampled(100_000, PenaltyConfig())
+    3
+    """
+    return 1 if options.firm else -(-admissions // CHOSEN_ON)  # the standard error does depend on the sample's size
+
+
 def _sample(regressions: Regressions, forms: int, options: PenaltyConfig) -> tuple[Regressions, Regressions]:
     """Return every k-th admission in all its forms, and the same admissions as recorded."""
     admissions = len(regressions.presence) // forms
-    every = 1 if options.firm else -(-admissions // CHOSEN_ON)  # the standard error does depend on the sample's size
-    rows = np.arange(0, admissions, every)
+    rows = np.arange(0, admissions, sampled(admissions, options))
     rows = np.concatenate([form * admissions + rows for form in range(forms)])
     sample = regressions.take(rows, options.folds)
     if sample.single_class.any():  # an outcome too rare for the sample: take all admissions

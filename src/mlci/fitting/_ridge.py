@@ -18,7 +18,7 @@ in two groups, in parallel where there are two cores; which regression is in whi
 Needs NumPy and SciPy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -33,6 +33,8 @@ from mlci.fitting._soft_labels import known_mean
 FORCING = 0.1  # conjugate gradients stop when the residual's norm is this share of what it was at first
 MAX_NEWTON, MAX_PRODUCTS = 50, 100  # iterations of Newton's method, and of conjugate gradients in each
 GROUPS = 2  # groups of regressions that are solved in parallel
+
+OnStep = Callable[[np.ndarray, np.ndarray], None]
 
 
 @dataclass(frozen=True)
@@ -104,19 +106,24 @@ class Regressions:
         """The family of each outcome."""
         return self.families or (LOGISTIC,) * self.outcomes.shape[1]
 
-    def solve(self, prior: Prior, start: np.ndarray, *, tolerance: float) -> np.ndarray:
+    def solve(self, prior: Prior, start: np.ndarray, *, tolerance: float, on_step: OnStep | None = None) -> np.ndarray:
         """Minimise the penalised deviance of each regression.
 
         Args:
             prior: the variances of the weights.
             start: initial weights.
             tolerance: stop after a Newton step whose expected decrease is below this share of the penalised deviance.
+            on_step: called after each Newton step but the last of a group of regressions, in the group's thread, with
+                the numbers of its regressions and their weights. Starting from these weights gives the same result bit
+                for bit.
         """
         groups = [group for group in np.array_split(np.arange(self.count), GROUPS) if len(group)]
         with threads(len(groups)) as pool:
-            return np.concatenate(pool.map(partial(self._solve, prior, start, tolerance), groups), axis=1)
+            return np.concatenate(pool.map(partial(self._solve, prior, start, tolerance, on_step), groups), axis=1)
 
-    def _solve(self, prior: Prior, start: np.ndarray, tolerance: float, group: np.ndarray) -> np.ndarray:
+    def _solve(
+        self, prior: Prior, start: np.ndarray, tolerance: float, on_step: OnStep | None, group: np.ndarray
+    ) -> np.ndarray:
         """Solve a group of regressions together, so that each block of tokens is read once for all of them."""
         precision, weights = prior.precision(self.outcomes.shape[1]), start[:, group]
         value, gradient, curvature = self._derivatives(weights, precision, group)
@@ -134,6 +141,8 @@ class Regressions:
                     break
                 length[rejected] /= 2
             weights, value = trial, trial_value
+            if on_step:
+                on_step(group, weights)
         return weights
 
     def log_odds(self, weights: np.ndarray) -> np.ndarray:

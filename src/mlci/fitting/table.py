@@ -13,6 +13,7 @@ Needs NumPy and SciPy, not torch. The same data and seed give bit-for-bit the sa
 continues from its checkpoint.
 """
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,14 +25,14 @@ from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.config import TableConfig
 from mlci.fitting._calibrate import calibrate_all, unexplained
-from mlci.fitting._checkpoint import open_checkpoint
+from mlci.fitting._checkpoint import Checkpoint, open_checkpoint
 from mlci.fitting._copies import COUNT, MASS, copies
 from mlci.fitting._curves import Curves, fit_curves
 from mlci.fitting._data import Split, Splits, folds_by_subject
 from mlci.fitting._events import Clock, Event
 from mlci.fitting._families import KINDS
 from mlci.fitting._numbers import Targets, Thresholds
-from mlci.fitting._penalties import ROUNDS, TriedPrior, choose_prior, preferred_prior
+from mlci.fitting._penalties import ROUNDS, TriedPrior, choose_prior, preferred_prior, sampled
 from mlci.fitting._people import fit_people
 from mlci.fitting._presence import Presence
 from mlci.fitting._processes import Group
@@ -44,6 +45,8 @@ from mlci.tokens import SPECIAL, Tokens
 FORM_PENALTY = 1e-3  # penalty factor of the tokens that mark the forms of an admission (`_copies`): nearly free
 RARITY = 0.3  # a token's penalty is proportional to (the number of admissions that have it) ** RARITY
 TOLERANCE = 1e-6  # of the final regressions, as a share of the deviance
+STEPS = 4  # of Newton's method in the final regressions, usually
+SAVED = 10.0  # seconds between two checkpoints of their weights
 
 
 @dataclass(frozen=True)
@@ -176,18 +179,64 @@ def fit(
     mass, forms = train.weight, COUNT if config.copies else 1  # forms of each admission in the regressions
     targets = Targets.of(np.asarray(train.outcomes), train.names, train.numbers, mass)
     tokens = copies(train.tokens, parents, seed=seed) if config.copies else train.tokens
-    clock = Clock(ROUNDS + 7.0, on_event)
     regressions = _regressions(train, targets, tokens, folds, parents, config.penalty.folds + 1)
     _check_folds(regressions, targets.names, train.fold_unit)
+    work = _Work.of(sampled(len(train), config.penalty))
+    clock = Clock(work.total, on_event)
     tried, start = choose_prior(regressions, forms, config.penalty, saved, clock)
     kept = preferred_prior(tried, firm=config.penalty.firm)
-    warm_start = np.repeat(start.mean(axis=1, keepdims=True), regressions.count, axis=1)
-    weights = regressions.solve(Prior(kept.common, kept.own), warm_start, tolerance=TOLERANCE)
+    weights = _solve(regressions, Prior(kept.common, kept.own), start, saved, clock, work.step)
     out_of_fold = regressions.log_odds(weights)[: len(train)]  # of the admissions as recorded, not of their copies
-    clock.report("weights", 1, 1, {"deviance explained": 1 - kept.unexplained}, work=6)
+    explained = {"deviance explained": 1 - kept.unexplained}
+    clock.report("weights", 1, 1, explained, work=max(clock.left - work.curves, 0.0))
     weights = weights[: train.vocabulary_size]  # without those of the tokens that mark copies
     fitted = _calibrate_and_collapse(train, targets, out_of_fold, weights[:, -1], config, tried, clock)
     return replace(fitted, valid_by_fold=_scores_by_fold(fitted.state, weights[:, :-1], valid.tokens))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """About how long the parts of a fit take, for the time left; 1 is the trial of one penalty."""
+
+    step: float  # of Newton's method on all admissions
+    curves: float
+
+    @classmethod
+    def of(cls, times: int) -> "_Work":
+        """Estimate the work if all training admissions are so many times the sample on which a penalty is tried."""
+        return cls(0.5 + 0.35 * times, 2 + 0.06 * times)
+
+    @property
+    def total(self) -> float:
+        return ROUNDS + STEPS * self.step + self.curves
+
+
+def _solve(
+    regressions: Regressions, prior: Prior, start: np.ndarray, saved: Checkpoint, clock: Clock, work: float
+) -> np.ndarray:
+    """Solve the final regressions; an interrupted run continues after the last step that the checkpoint has."""
+    former = saved.entries.get("weights")
+    if former:
+        weights = np.array(former.arrays["weights"])
+    else:
+        weights = np.repeat(start.mean(axis=1, keepdims=True), regressions.count, axis=1)
+    steps, ended, lock = 0, False, threading.Lock()
+
+    def keep(group: np.ndarray, reached: np.ndarray) -> None:
+        nonlocal steps
+        with lock:  # the groups take turns
+            if ended:
+                return
+            weights[:, group] = reached
+            saved.keep("weights", None, {"weights": weights}, interval=SAVED)
+            if group[0] == 0:  # as much is left of the other group
+                steps += 1
+                clock.report("weights", steps, max(STEPS, steps + 1), {}, work=work, unit="step")
+
+    try:
+        return regressions.solve(prior, weights.copy(), tolerance=TOLERANCE, on_step=keep)
+    finally:
+        ended = True  # after an interrupt the other group's thread goes on for a while
 
 
 def _calibrate_and_collapse(
