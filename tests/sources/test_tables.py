@@ -383,6 +383,8 @@ def with_cell(rows: list[list], row: int, column: int, value: object) -> list[li
             r"dx.csv: column version, row 6: text .* allowed is 9 or 10, also as IC",
         ),
         (STAYS, with_cell(DX, 5, 2, ""), r"dx.csv: column version, row 6: empty is not an ICD version"),
+        (STAYS, with_cell(DX, 5, 2, " 11 "), r"dx.csv: column version, row 6: a whole number is not an ICD version"),
+        (STAYS, with_cell(DX, 5, 2, " "), r"dx.csv: column version, row 6: empty is not an ICD version"),
         (with_cell(STAYS, 1, 2, "yesterday"), DX, r"stays.csv: column came, row 2: text of 9 characters is not a time"),
         (with_cell(STAYS, 1, 3, "2019-12-31 00:00:00"), DX, r"column left: 1 admissions end before they begin"),
         (with_cell(STAYS, 4, 1, " "), DX, r"column mrn: 1 admissions have none"),

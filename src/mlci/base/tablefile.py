@@ -284,7 +284,9 @@ def _open_csv(path: Path, where: str) -> TableFile:
             empty_lines = check_quotes(stream, file.delimiter, where)
     written = next(file.tables()).column_names
     names = tuple(name.strip() for name in written)
-    file.written.update(zip(names, written))
+    file.written.update(zip((*names, *written), 2 * written))  # by either name, so that every column is text
+    if not any(names):
+        raise InputError(f"{where}: its first line is empty; the names of the columns belong there.")
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise InputError(_doubled(where, twice, names))
@@ -412,7 +414,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
         filled = [(sheet.name, found) for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))]
         name, cells = next(filter(_is_table, filled), filled[0] if filled else ("", []))
         doubt = _left_out(book, name, filled)
-    start = next((place for place, row in enumerate(cells) if any(cell != "" for cell in row)), len(cells))
+    start = next((place for place, row in enumerate(cells) if any(map(_as_text, row))), len(cells))
     if start == len(cells):
         raise InputError(f"{where}: is empty; a header row and rows below it are needed.")
     names = [str(_as_text(cell) or "") for cell in cells[start]]
@@ -446,7 +448,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
 
 def _is_table(sheet: tuple[str, list[list[Any]]]) -> bool:
     """Return whether a sheet has several columns; a sheet with one column is a cover or a readme."""
-    return any(sum(cell != "" for cell in row) > 1 for row in sheet[1])
+    return any(sum(bool(str(cell).strip()) for cell in row) > 1 for row in sheet[1])
 
 
 def _left_out(book: Any, read: str, sheets: list[tuple[str, list[list[Any]]]]) -> str:

@@ -58,7 +58,7 @@ LOS = "los_days"  # in a rule: the length of stay, from its column or from admis
 WRITTEN = {version: rf"^(ICD)?[-_ ]?0?{version}([.]0)?([-_ ]?CM)?$" for version in ("9", "10")}
 # Separates a code from its flag in the text that an engine collects; sorts before any letter or digit, as codes must.
 SEPARATOR = "\t"
-ODD = "?"  # stands for a value that is no flag
+ODD = "?"  # stands for a value that is no flag, or no ICD version
 Rules = Mapping[str, Rule]
 
 
@@ -247,15 +247,17 @@ def _coded(tables: Any, layout: TableLayout) -> ir.Table:
     dx = layout.diagnoses
     table = tables[dx.table]
     if isinstance(dx.icd_version, int):
-        version: Any = ibis.literal(str(dx.icd_version))
+        text: Any = ibis.literal(str(dx.icd_version))
     else:
-        text = _column(table, dx.icd_version).strip()
-        version = ibis.cases(*((text.upper().re_search(form), number) for number, form in WRITTEN.items()), else_=text)
+        text = _column(table, dx.icd_version)
+    plain = text.strip().upper()
+    version = ibis.cases(*((plain.re_search(form), number) for number, form in WRITTEN.items()), else_=ODD)
     return table.select(
         admission_id=_column(table, dx.admission_id),
         code=_column(table, dx.code),
         position=_column(table, dx.position, "int64"),
         version=version,
+        version_text=text,
         flag=_column(table, dx.poa),
     ).filter(_.code.strip() != "")
 
@@ -292,7 +294,7 @@ def _admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_cou
             codes_10=placed(text, _.position).collect(where=_.version == "10"),
             number_9=(_.version == "9").sum(),
             number_10=(_.version == "10").sum(),
-            odd_version=_.version.fill_null("").max(where=~_.version.fill_null("").isin(["9", "10"])),
+            odd_version=_.version_text.fill_null("").max(where=_.version == ODD),
             odd_flag=_.flag.max(where=_flag(_.flag) == ODD),
         )
     )
