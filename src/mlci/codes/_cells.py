@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlci.codes.certainty import APART, BARE, JOINED, JOINT
-from mlci.codes.icd import DECIMAL_COMMA, WITH_DOT
+from mlci.codes.icd import DECIMAL_COMMA, WITH_DOT, narrowed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 SEPARATORS = r"[\s,;|]+"
 CODE_LIKE = rf"(?:[A-Za-z][0-9]|[0-9]{{2}})[0-9A-Za-z.]{{1,7}}[^0-9A-Za-z\s,;|]*(?:{JOINT}[A-Za-z])?"
 SEVERAL = rf"(?:^|[\s,;|]){CODE_LIKE}[\s,;|](?:.*[\s,;|])?{CODE_LIKE}(?:[\s,;|]|$)"  # several codes in one cell
-# Other signs that part two codes: a slash, + or & between them, and blanks and commas that are not ASCII.
+# Other signs that part two codes: a slash, + or & between them, and blanks and a comma that are not ASCII.
 WHOLE = r"(?:[Ee][0-9]{3}\.[0-9]|[A-Za-z][0-9][0-9A-Za-z](?:\.?[0-9A-Za-z]{1,4})?|[0-9]{3}\.[0-9]{1,2})"
 GLUED = rf"\b({WHOLE}[^0-9A-Za-z\s,;|/+&]*)\s*[/+&]\s*({WHOLE})\b"
-FOREIGN = r"[\p{Z}\x{200b}\x{feff}\x{3001}\x{ff0c}\x{ff1b}]"
+FOREIGN = r"[\p{Z}\x{200b}\x{feff}\x{3001}]"
 # A code followed by its title in one cell: "I50.9 Heart failure, unspecified".
 TITLED = (
     r"^\s*([A-Za-z][0-9][0-9A-Za-z](?:\.?[0-9A-Za-z]{1,4})?|[0-9]{3}(?:\.?[0-9]{1,2})?|[Ee][0-9]{3}(?:\.[0-9])?)"
@@ -79,7 +79,7 @@ def _parted(cells: "pa.Array") -> "pa.Array":
     import pyarrow.compute as pc
 
     if not pc.all(pc.string_is_ascii(cells)).as_py():
-        cells = pc.replace_substring_regex(cells, FOREIGN, " ")
+        cells = pc.replace_substring_regex(narrowed(cells), FOREIGN, " ")
     cells = pc.replace_substring_regex(cells, DECIMAL_COMMA, WITH_DOT)
     if pc.any(pc.match_substring_regex(cells, GLUED)).as_py():
         for _ in range(2):  # in A/B/C, the second time parts B and C
