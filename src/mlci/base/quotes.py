@@ -119,3 +119,16 @@ def blank_lines(stream: Any, delimiter: str) -> tuple[int, np.ndarray]:
         csv.field_size_limit(limit)
     header = next(place for place, line in enumerate([*places, -1]) if place != line)
     return header, np.array(places[header:], dtype=np.int64) - header - 1
+
+
+def among_all(places: Any, empty: Any) -> Any:
+    """Return the positions of rows among all rows.
+
+    Args:
+        places: a position, or an array of positions, among the rows that are not empty.
+        empty: the positions of the empty rows among all rows, in ascending order.
+
+    >>> among_all(np.array([0, 1]), [1])
+    array([0, 2])
+    """
+    return places + np.searchsorted(np.asarray(empty) - np.arange(len(empty)), places, side="right")

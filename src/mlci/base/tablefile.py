@@ -22,7 +22,7 @@ import numpy as np
 from mlci.base.errors import InputError, header_of, looks_like_row, name_of, reading
 from mlci.base.files import atomic, scratch
 from mlci.base.parquet import WRITTEN, open_parquet, plain
-from mlci.base.quotes import blank_lines, check_quotes
+from mlci.base.quotes import among_all, blank_lines, check_quotes
 from mlci.base.workbooks import check_workbook, new_workbook
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ class TableFile:
         >>> TableFile("visits.csv", ("visit",), 2, lambda *_: iter(()), empty=[1]).row_number(np.array([0, 1]))
         array([2, 4])
         """
-        left_out_before = np.searchsorted(np.asarray(self.empty) - np.arange(len(self.empty)), place, side="right")
-        return self.first_row + place + left_out_before
+        return self.first_row + among_all(place, self.empty)
 
 
 def is_sheet(path: str | Path) -> bool:
@@ -269,8 +268,7 @@ class _Csv:
         """Return the number that an editor shows next to a row; Arrow does not count blank lines."""
         with self.bytes() as stream:
             above_header, blank = blank_lines(stream, self.delimiter)
-        row_number = TableFile(self.where, (), 2 + above_header, lambda *_: iter(()), empty=blank).row_number
-        return int(row_number(number - 2))
+        return 2 + above_header + int(among_all(number - 2, blank))
 
 
 def _open_csv(path: Path, where: str) -> TableFile:

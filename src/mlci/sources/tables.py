@@ -42,10 +42,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, kind_of
+from mlci.base.quotes import among_all, blank_lines
 from mlci.base.toml import read_toml
 from mlci.codes import poa
 from mlci.sources import Attrition, Draft
 from mlci.sources._cohort_file import RESERVED, SPLITS
+from mlci.sources._csv import is_packed
 from mlci.sources._engine import Tables, open_tables
 from mlci.sources._gathered import codes_in_order
 from mlci.sources._hospital import negative_stays_error
@@ -399,8 +401,12 @@ def _rows_of(tables: Tables, table: str, column: str, value: str) -> list[int]:
     """Return the numbers of the first two rows of a file with a value, as an editor shows them."""
     numbered = tables[table].mutate(row=ibis.row_number())
     hits = numbered.filter(numbered[column.lower()].fill_null(ibis.literal("")) == value)
-    found = tables.fetch(hits.select("row").order_by("row").limit(2))["row"].to_pylist()
-    return [row + (1 if tables.where[table].lower().endswith(".parquet") else 2) for row in found]
+    found, file = tables.fetch(hits.select("row").order_by("row").limit(2))["row"].to_numpy(), Path(tables.where[table])
+    if file.suffix.lower() == ".parquet":
+        return (1 + found).tolist()
+    with pa.input_stream(str(file), compression="gzip" if is_packed(file) else None) as stream:
+        blank = blank_lines(stream, ",")[1]  # the first line is not blank, else the folder is refused
+    return (2 + among_all(found, blank)).tolist()
 
 
 def _cell(tables: Tables, table: str, column: str, value: str) -> str:
