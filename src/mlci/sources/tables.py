@@ -250,10 +250,11 @@ def _coded(tables: Any, layout: TableLayout) -> ir.Table:
     table = tables[dx.table]
     if isinstance(dx.icd_version, int):
         text: Any = ibis.literal(str(dx.icd_version))
+        version = text
     else:
         text = _column(table, dx.icd_version)
-    plain = text.strip().upper()
-    version = ibis.cases(*((plain.re_search(form), number) for number, form in WRITTEN.items()), else_=ODD)
+        plain = text.strip().upper()
+        version = ibis.cases(*((plain.re_search(form), number) for number, form in WRITTEN.items()), else_=ODD)
     return table.select(
         admission_id=_column(table, dx.admission_id),
         code=_column(table, dx.code),
