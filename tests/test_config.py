@@ -96,6 +96,7 @@ def test_importing_paper_needs_neither_arrow_nor_pydantic():
 
 
 def test_numbers_of_numpy_are_numbers():
+    assert config_from({"tokens": {"depths": np.array([3, 5])}}, recipe="table").tokens.depths == (3, 5)
     assert config_from({"penalty": {"folds": np.int64(3), "own": 0.5, "common": np.float32(0.5)}}, recipe="table")
 
 

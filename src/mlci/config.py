@@ -426,8 +426,8 @@ def config_from(values: dict[str, Any], *, recipe: str = "paper", where: str = "
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has no form for: a NumPy number as a number, anything else, such as a date, as text."""
-    return value.item() if hasattr(value, "item") else str(value)
+    """Return what JSON has no form for: NumPy numbers and arrays as plain ones, anything else (a date) as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def _keys(section: Any, path: Sequence[str]) -> list[str]:

@@ -55,3 +55,11 @@ def test_the_line_is_right_whatever_the_block(block):
             check('id,codes\n1,"a\nb"\n2,E"1\n')
     finally:
         quotes.BLOCK = before
+
+
+def test_very_many_marks_in_a_row_are_refused_at_once():
+    marks = '"' * (quotes.BLOCK + 2 * quotes.RUN)
+    with pytest.raises(InputError, match=r"^a\.csv: line 2: has more than 65,536 quotation marks in a row\.$"):
+        check(f"id,codes\n1,{marks}\n")
+    few = '"' * (quotes.RUN - 2)
+    check(f"id,codes\n1,{few}\n" * (2 * quotes.BLOCK // len(few)))

@@ -221,6 +221,29 @@ def test_a_cover_sheet_is_not_the_table(tmp_path):
         assert "Readme" in table.doubt
 
 
+@pytest.mark.parametrize("above", [[" "], ["", "-"], ["\t", " "]])
+def test_blanks_above_a_header_are_no_header(above, tmp_path):
+    import xlsxwriter
+
+    with xlsxwriter.Workbook(tmp_path / "a.xlsx") as book:
+        sheet = book.add_worksheet()
+        for place, row in enumerate([above, ["visit", "DX1"], ["7", "I50.9"]]):
+            sheet.write_row(place, 0, row)
+    with open_table(tmp_path / "a.xlsx") as table:
+        assert (table.names, table.first_row) == (("visit", "DX1"), 3)
+    assert content(tmp_path / "a.xlsx") == [{"visit": "7", "DX1": "I50.9"}]
+    (tmp_path / "a.csv").write_text(",\nvisit,DX1\n7,I50.9\n")
+    with pytest.raises(InputError, match="first line is empty; the names of the columns belong there"):
+        content(tmp_path / "a.csv")
+
+
+def test_columns_without_a_name_are_text_too(tmp_path):
+    rows = "".join(f"{number},I50.9,{number},1\n" for number in range(150_000))  # more than Arrow guesses a type from
+    (tmp_path / "a.csv").write_text(f"visit,DX1, ,\n{rows}7,I50.9,B2,x\n")
+    with open_table(tmp_path / "a.csv") as table:
+        assert table.doubt.startswith("columns 3, 4 hold values but have no name")
+
+
 def test_a_row_that_is_cut_short_is_numbered_on_several_cores_too(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"visit,DX1\n1,I50.9\n2,I10\n3\n")
     cores = pa.cpu_count()

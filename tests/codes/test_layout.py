@@ -134,6 +134,18 @@ def test_rows_of_codes_carry_what_their_admission_repeats(tmp_path):
         list(stream_rows(file, carry=["died"]))
 
 
+def test_rows_of_codes_carry_lists_that_their_admission_repeats(tmp_path):
+    from mlci.codes.streams import stream_rows
+
+    rows = {"visit": [1, 1, 2], "dx": ["I10", "N17", "I50"], "wards": [["A", None], ["A", None], None]}
+    pd.DataFrame(rows).to_parquet(tmp_path / "a.parquet")
+    carried = [part for _, part in stream_rows(tmp_path / "a.parquet", carry=["wards"])]
+    assert [value for part in carried for value in part["wards"].to_pylist()] == [["A", None], None]
+    pd.DataFrame(rows | {"wards": [["A"], ["B"], None]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="column wards, row 2: differs from an earlier row of the same admission"):
+        list(stream_rows(tmp_path / "a.parquet", carry=["wards"]))
+
+
 def test_missing_is_missing_however_it_is_written():
     frame = pd.DataFrame(
         {"visit": [1], "DX1": ["?"], "DX2": ["NULL"], "DX3": [np.nan], "DX4": ["I10"], "DX5": ["none"]}

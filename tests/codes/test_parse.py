@@ -44,6 +44,10 @@ def test_words_are_never_codes_and_are_answered_with_titles():
     assert not prose.counts
 
 
+def test_full_width_letters_and_digits_are_read():
+    assert [piece.code for piece in read("Ｉ５０．９、Ｅ１１，６５ 心不全", 10).codes] == ["I509", "E1165"]
+
+
 def test_a_number_alone_is_reported_and_one_among_words_is_not():
     reading = read("I50.9\n73211009\n99213; Patient, 75 years old", 10)
     assert [one.code for one in reading.codes] == ["I509"]

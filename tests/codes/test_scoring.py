@@ -136,6 +136,17 @@ def test_a_repeated_identifier_is_reported(mlci_cli, tmp_path):
     assert "earlier row" not in mlci_cli("indices", "long.csv", "-o", "s.csv", "--icd-version", "10").stderr
 
 
+def test_blanks_around_an_age_do_not_count(tmp_path):
+    (tmp_path / "a.csv").write_text("visit_id, DX1, age\n1, I50.9, 71\n2, I50.9, \n")
+    done = write_scores(tmp_path / "a.csv", tmp_path / "s.csv", index="charlson", icd_version=10, age="age")
+    assert (tmp_path / "s.csv").read_text().split() == [
+        '"admission_id","cci_charlson","cci_charlson_age"',
+        "1,1,4",
+        "2,1,1",
+    ]
+    assert done.of_file == ["column age: is empty for 1 of 2 admissions; no point is added."]
+
+
 @pytest.mark.parametrize("look_back", [None, LookBack(365)])
 def test_an_impossible_age_is_named_by_its_row(look_back, tmp_path):
     visits = tmp_path / "visits.csv"

@@ -211,6 +211,14 @@ def test_a_value_that_does_not_fit_is_reported_with_column_and_row(tmp_path, fra
     assert "\n" not in str(error.value)
 
 
+def test_a_csv_with_blanks_behind_its_commas_gives_the_same_cohort(tmp_path):
+    text = "visit,DX1,died,age,sex,split,icd_version,los\n7,I50.9,Y,71,F,train,10,9\n8,E11.9,N,65,M,test,10,3\n"
+    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "b.csv").write_text(text.replace(",", ", "))
+    plain, blanks = (mlci.build_cohort("file", tmp_path / name).table for name in ("a.csv", "b.csv"))
+    assert blanks.equals(plain)
+
+
 @pytest.mark.parametrize("words", ["died", "=x", "died=", "los>=7"])
 def test_an_outcome_needs_a_name_and_a_rule(words):
     done = CliRunner().invoke(cli, ["cohort", "file", "v.csv", "-o", "c.parquet", "--outcome", words])

@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import gzip
 from pathlib import Path
 
 import duckdb
@@ -383,6 +384,8 @@ def with_cell(rows: list[list], row: int, column: int, value: object) -> list[li
             r"dx.csv: column version, row 6: text .* allowed is 9 or 10, also as IC",
         ),
         (STAYS, with_cell(DX, 5, 2, ""), r"dx.csv: column version, row 6: empty is not an ICD version"),
+        (STAYS, with_cell(DX, 5, 2, " 11 "), r"dx.csv: column version, row 6: a whole number is not an ICD version"),
+        (STAYS, with_cell(DX, 5, 2, " "), r"dx.csv: column version, row 6: empty is not an ICD version"),
         (with_cell(STAYS, 1, 2, "yesterday"), DX, r"stays.csv: column came, row 2: text of 9 characters is not a time"),
         (with_cell(STAYS, 1, 3, "2019-12-31 00:00:00"), DX, r"column left: 1 admissions end before they begin"),
         (with_cell(STAYS, 4, 1, " "), DX, r"column mrn: 1 admissions have none"),
@@ -393,6 +396,21 @@ def with_cell(rows: list[list], row: int, column: int, value: object) -> list[li
 def test_a_bad_value_is_named_by_file_column_and_row(stays, dx, message, tmp_path):
     with pytest.raises(mlci.InputError, match=message):
         mlci.build_cohort("tables", write(tmp_path, stays=stays, dx=dx), config=LAYOUT)
+
+
+@pytest.mark.parametrize("name", ["stays.csv", "stays.csv.gz"])
+def test_rows_are_counted_as_an_editor_shows_them_if_some_lines_are_blank(name, tmp_path):
+    folder = write(tmp_path, stays=with_cell(STAYS, 6, 8, "odd"), dx=DX)
+    header, *rows = (folder / "stays.csv").read_text().splitlines()
+    (folder / "stays.csv").unlink()
+    text = "\r\n".join([header, rows[0], "", "", *rows[1:], ""]).encode()
+    pack = gzip.compress if name.endswith("gz") else bytes
+    (folder / name).write_bytes(pack(text))
+    with pytest.raises(mlci.InputError, match="column expired, row 9: text of 3 characters"):
+        mlci.build_cohort("tables", folder, config=LAYOUT)
+    (folder / name).write_bytes(pack(b"\n" + text))
+    with pytest.raises(mlci.InputError, match="its first line is empty; the names of the columns belong there"):
+        mlci.build_cohort("tables", folder, config=LAYOUT)
 
 
 def test_the_row_of_a_misfit_is_right_in_a_long_file(tmp_path):

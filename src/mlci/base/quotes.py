@@ -15,7 +15,8 @@ import numpy as np
 
 from mlci.base.errors import InputError, name_of
 
-BLOCK = 1 << 24
+BLOCK = 1 << 20  # bytes that are checked at once
+RUN = 1 << 16  # the most quotation marks in a row behind the end of a block
 MARK, BREAKS = ord('"'), (ord("\n"), ord("\r"))
 
 
@@ -51,10 +52,13 @@ def check_quotes(stream: IO[bytes], delimiter: str, where: str | Path) -> EmptyL
     has_blank = has_cells = False
     header = 1  # lines of a block to skip: the header may begin with an empty cell
     while block := head + stream.read(BLOCK):
-        head = b""
-        while block.endswith(b'"') and (following := stream.read(1)):  # keep a mark and what follows in one block
-            block += following
-        block = before + block
+        head, rest = b"", bytearray()
+        while (rest or block).endswith(b'"') and (following := stream.read(1)):  # keep marks and what follows together
+            rest += following
+            if len(rest) > RUN:
+                line = lines + block.count(b"\n")
+                raise InputError(f"{name_of(where)}: line {line}: has more than {RUN:,} quotation marks in a row.")
+        block = before + block + rest
         data = np.frombuffer(block, dtype=np.uint8)
         starts = np.flatnonzero(data[:-1] == BREAKS[0]) + 1  # of lines
         has_blank = has_blank or bool(np.isin(data[starts], BREAKS).any())
@@ -115,3 +119,16 @@ def blank_lines(stream: Any, delimiter: str) -> tuple[int, np.ndarray]:
         csv.field_size_limit(limit)
     header = next(place for place, line in enumerate([*places, -1]) if place != line)
     return header, np.array(places[header:], dtype=np.int64) - header - 1
+
+
+def among_all(places: Any, empty: Any) -> Any:
+    """Return the positions of rows among all rows.
+
+    Args:
+        places: a position, or an array of positions, among the rows that are not empty.
+        empty: the positions of the empty rows among all rows, in ascending order.
+
+    >>> among_all(np.array([0, 1]), [1])
+    array([0, 2])
+    """
+    return places + np.searchsorted(np.asarray(empty) - np.arange(len(empty)), places, side="right")

@@ -22,7 +22,7 @@ import numpy as np
 from mlci.base.errors import InputError, header_of, looks_like_row, name_of, reading
 from mlci.base.files import atomic, scratch
 from mlci.base.parquet import WRITTEN, open_parquet, plain
-from mlci.base.quotes import blank_lines, check_quotes
+from mlci.base.quotes import among_all, blank_lines, check_quotes
 from mlci.base.workbooks import check_workbook, new_workbook
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ class TableFile:
         >>> TableFile("visits.csv", ("visit",), 2, lambda *_: iter(()), empty=[1]).row_number(np.array([0, 1]))
         array([2, 4])
         """
-        left_out_before = np.searchsorted(np.asarray(self.empty) - np.arange(len(self.empty)), place, side="right")
-        return self.first_row + place + left_out_before
+        return self.first_row + among_all(place, self.empty)
 
 
 def is_sheet(path: str | Path) -> bool:
@@ -269,8 +268,7 @@ class _Csv:
         """Return the number that an editor shows next to a row; Arrow does not count blank lines."""
         with self.bytes() as stream:
             above_header, blank = blank_lines(stream, self.delimiter)
-        row_number = TableFile(self.where, (), 2 + above_header, lambda *_: iter(()), empty=blank).row_number
-        return int(row_number(number - 2))
+        return 2 + above_header + int(among_all(number - 2, blank))
 
 
 def _open_csv(path: Path, where: str) -> TableFile:
@@ -284,7 +282,9 @@ def _open_csv(path: Path, where: str) -> TableFile:
             empty_lines = check_quotes(stream, file.delimiter, where)
     written = next(file.tables()).column_names
     names = tuple(name.strip() for name in written)
-    file.written.update(zip(names, written))
+    file.written.update(zip((*names, *written), 2 * written))  # by either name, so that every column is text
+    if not any(names):
+        raise InputError(f"{where}: its first line is empty; the names of the columns belong there.")
     twice = next((name for name in names if name and names.count(name) > 1), None)
     if twice is not None:
         raise InputError(_doubled(where, twice, names))
@@ -412,7 +412,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
         filled = [(sheet.name, found) for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))]
         name, cells = next(filter(_is_table, filled), filled[0] if filled else ("", []))
         doubt = _left_out(book, name, filled)
-    start = next((place for place, row in enumerate(cells) if any(cell != "" for cell in row)), len(cells))
+    start = next((place for place, row in enumerate(cells) if any(map(_as_text, row))), len(cells))
     if start == len(cells):
         raise InputError(f"{where}: is empty; a header row and rows below it are needed.")
     names = [str(_as_text(cell) or "") for cell in cells[start]]
@@ -446,7 +446,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
 
 def _is_table(sheet: tuple[str, list[list[Any]]]) -> bool:
     """Return whether a sheet has several columns; a sheet with one column is a cover or a readme."""
-    return any(sum(cell != "" for cell in row) > 1 for row in sheet[1])
+    return any(sum(bool(str(cell).strip()) for cell in row) > 1 for row in sheet[1])
 
 
 def _left_out(book: Any, read: str, sheets: list[tuple[str, list[list[Any]]]]) -> str:

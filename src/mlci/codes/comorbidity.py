@@ -16,6 +16,7 @@ from mlci.codes import certainty, icd
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.codes.audit import Audit, Finding, audit, findings, out_of_year
 from mlci.codes.family import CLASSIC, chosen, score_columns
+from mlci.codes.lookback import trimmed
 from mlci.codes.poa import ALL, late, reading
 from mlci.codes.rules import Rules, rules
 from mlci.codes.years import ByYear
@@ -388,7 +389,7 @@ def ages_of(ages: Any, admissions: int, where: str = "age", rows: np.ndarray | N
 
     try:
         column = ages if isinstance(ages, pa.ChunkedArray) else pa.chunked_array([pa.array(ages, from_pandas=True)])
-        found = column.cast(pa.float64()).to_numpy()
+        found = trimmed(column).cast(pa.float64()).to_numpy()
     # Text that is no number, a type without a cast to numbers (lists, dates), and values of several types.
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         values = [] if rows is None else ages.to_pylist()

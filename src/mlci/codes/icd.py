@@ -60,6 +60,23 @@ def dotted(code: str, version: int) -> str:
     return f"{code[:head]}.{code[head:]}" if len(code) > head else code
 
 
+def narrowed(texts: "pa.Array") -> "pa.Array":
+    """Return an Arrow array of `texts` with full-width letters, digits and signs in their ordinary form.
+
+    >>> import pyarrow as pa
+    >>> narrowed(pa.array(["\uff29\uff15\uff10\uff0e\uff19", None])).to_pylist()
+    ['I50.9', None]
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wide = pc.match_substring_regex(texts, "[\uff01-\uff5e]").fill_null(False)
+    if not pc.any(wide).as_py():
+        return texts
+    plain = pa.array([text.translate(WIDE) for text in texts.filter(wide).to_pylist()], texts.type)
+    return pc.replace_with_mask(texts, wide, plain)
+
+
 def normalise_array(codes: "pa.Array") -> "pa.Array":
     """Return `normalise` of an Arrow array of `codes`; missing stays missing.
 
@@ -67,12 +84,10 @@ def normalise_array(codes: "pa.Array") -> "pa.Array":
     >>> normalise_array(pa.array(["i50.9", None])).to_pylist()
     ['I509', None]
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     if not pc.all(pc.ascii_is_alnum(codes)).as_py():  # the check is several times faster than replacing
-        if not pc.all(pc.string_is_ascii(codes)).as_py():
-            codes = pa.array([code and code.translate(WIDE) for code in codes.to_pylist()], codes.type)
+        codes = codes if pc.all(pc.string_is_ascii(codes)).as_py() else narrowed(codes)
         codes = pc.replace_substring_regex(codes, JUNK, "")
     return pc.ascii_upper(codes)
 

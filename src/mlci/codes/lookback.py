@@ -266,10 +266,7 @@ def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.nd
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text = moments.combine_chunks() if isinstance(moments, pa.ChunkedArray) else moments
-    if pa.types.is_string(text.type) or pa.types.is_large_string(text.type):
-        text = pc.utf8_trim_whitespace(text)
-        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
+    text = trimmed(moments.combine_chunks() if isinstance(moments, pa.ChunkedArray) else moments)
     try:
         if pa.types.is_integer(text.type):  # Arrow would read them as seconds since 1970
             raise pa.ArrowInvalid
@@ -281,3 +278,19 @@ def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.nd
         ) from None
     known = pc.is_valid(moments).to_numpy(zero_copy_only=False)
     return pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(), known
+
+
+def trimmed(column: "pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":
+    """Return a column of text without blanks around its cells, and null for blank ones; other columns as they are.
+
+    >>> import pyarrow as pa
+    >>> trimmed(pa.array([" 71", " "])).to_pylist()
+    ['71', None]
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    text = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)

@@ -88,7 +88,8 @@ def read(text: str, version: int, *, seen: Callable[[str], bool] = lambda code: 
     """
     codes: list[Understood] = []
     pieces: list[str | Missed] = []
-    for line in re.split(r"[\n\r;\t]+", re.sub(icd.DECIMAL_COMMA, icd.WITH_DOT, text)):
+    text = re.sub(icd.DECIMAL_COMMA, icd.WITH_DOT, text.translate(icd.WIDE))
+    for line in re.split(r"[\n\r;\t]+", text):
         line, end = MARKER.sub("", line), 0
         for token in TOKEN.finditer(line):
             code = icd.normalise(token[0])

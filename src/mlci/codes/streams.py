@@ -275,6 +275,7 @@ def encode_tables(
 
 def _one_row_each(carried: "pa.Table", ids: "pa.ChunkedArray", where: str) -> "pa.Table":
     """Return one row per admission; refuse rows of an admission that differ."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     group = one_chunk(ids).dictionary_encode().indices.to_numpy()
@@ -283,8 +284,11 @@ def _one_row_each(carried: "pa.Table", ids: "pa.ChunkedArray", where: str) -> "p
     for name in carried.column_names[:-1]:
         column = one_chunk(carried[name])
         again = column.take(np.asarray(first)[group])
-        missing = pc.is_null(column, nan_is_null=True)
-        same = pc.if_else(missing, pc.is_null(again, nan_is_null=True), pc.equal(column, again)).fill_null(False)
+        if pa.types.is_nested(column.type):  # Arrow cannot compare lists and structs
+            same = pa.array([value == first for value, first in zip(column.to_pylist(), again.to_pylist())])
+        else:
+            missing = pc.is_null(column, nan_is_null=True)
+            same = pc.if_else(missing, pc.is_null(again, nan_is_null=True), pc.equal(column, again)).fill_null(False)
         if not pc.all(same).as_py() and len(same):
             row = carried[ROW][pc.index(same, False).as_py()]
             raise InputError(f"{where}: column {name}, row {row}: differs from an earlier row of the same admission.")

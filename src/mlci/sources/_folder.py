@@ -194,13 +194,15 @@ def _header(file: Path) -> list[str]:
     opened = gzip.open if is_packed(file) else open
     try:
         with opened(file, "rt", encoding="utf-8-sig", newline="") as lines:
-            header = next(csv.reader(lines), [])
+            header = next(csv.reader(lines), None)
     except (gzip.BadGzipFile, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
             f"{file}: is not readable as {'gzipped ' * (opened is gzip.open)}CSV text ({error})."
         ) from error
-    if not header:
+    if header is None:
         raise InputError(f"{file}: is empty; a header line and rows are needed.")
+    if not any(map(str.strip, header)):
+        raise InputError(f"{file}: its first line is empty; the names of the columns belong there.")
     return header
 
 

@@ -34,6 +34,7 @@ from mlci.base.tablefile import TableFile
 from mlci.codes import certainty, poa
 from mlci.codes._encoding import are_empty
 from mlci.codes.admissions import Admissions
+from mlci.codes.lookback import trimmed
 from mlci.codes.streams import ROW, stream_table
 from mlci.codes.versions import guess_version
 from mlci.sources import Attrition, Draft
@@ -228,6 +229,7 @@ def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray
 
 
 def _splits(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray) -> pa.ChunkedArray:
+    column = trimmed(column)
     odd = pc.index(pc.is_in(column, pa.array(SPLITS)), False).as_py()
     if odd >= 0:
         raise InputError(

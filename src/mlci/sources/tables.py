@@ -42,10 +42,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mlci.base.complaints import complaint
 from mlci.base.errors import InputError, kind_of
+from mlci.base.quotes import among_all, blank_lines
 from mlci.base.toml import read_toml
 from mlci.codes import poa
 from mlci.sources import Attrition, Draft
 from mlci.sources._cohort_file import RESERVED, SPLITS
+from mlci.sources._csv import is_packed
 from mlci.sources._engine import Tables, open_tables
 from mlci.sources._gathered import codes_in_order
 from mlci.sources._hospital import negative_stays_error
@@ -58,7 +60,7 @@ LOS = "los_days"  # in a rule: the length of stay, from its column or from admis
 WRITTEN = {version: rf"^(ICD)?[-_ ]?0?{version}([.]0)?([-_ ]?CM)?$" for version in ("9", "10")}
 # Separates a code from its flag in the text that an engine collects; sorts before any letter or digit, as codes must.
 SEPARATOR = "\t"
-ODD = "?"  # stands for a value that is no flag
+ODD = "?"  # stands for a value that is no flag, or no ICD version
 Rules = Mapping[str, Rule]
 
 
@@ -247,15 +249,18 @@ def _coded(tables: Any, layout: TableLayout) -> ir.Table:
     dx = layout.diagnoses
     table = tables[dx.table]
     if isinstance(dx.icd_version, int):
-        version: Any = ibis.literal(str(dx.icd_version))
+        text: Any = ibis.literal(str(dx.icd_version))
+        version = text
     else:
-        text = _column(table, dx.icd_version).strip()
-        version = ibis.cases(*((text.upper().re_search(form), number) for number, form in WRITTEN.items()), else_=text)
+        text = _column(table, dx.icd_version)
+        plain = text.strip().upper()
+        version = ibis.cases(*((plain.re_search(form), number) for number, form in WRITTEN.items()), else_=ODD)
     return table.select(
         admission_id=_column(table, dx.admission_id),
         code=_column(table, dx.code),
         position=_column(table, dx.position, "int64"),
         version=version,
+        version_text=text,
         flag=_column(table, dx.poa),
     ).filter(_.code.strip() != "")
 
@@ -292,7 +297,7 @@ def _admissions(tables: Any, layout: TableLayout, rules: Rules, *, death_day_cou
             codes_10=placed(text, _.position).collect(where=_.version == "10"),
             number_9=(_.version == "9").sum(),
             number_10=(_.version == "10").sum(),
-            odd_version=_.version.fill_null("").max(where=~_.version.fill_null("").isin(["9", "10"])),
+            odd_version=_.version_text.fill_null("").max(where=_.version == ODD),
             odd_flag=_.flag.max(where=_flag(_.flag) == ODD),
         )
     )
@@ -397,8 +402,12 @@ def _rows_of(tables: Tables, table: str, column: str, value: str) -> list[int]:
     """Return the numbers of the first two rows of a file with a value, as an editor shows them."""
     numbered = tables[table].mutate(row=ibis.row_number())
     hits = numbered.filter(numbered[column.lower()].fill_null(ibis.literal("")) == value)
-    found = tables.fetch(hits.select("row").order_by("row").limit(2))["row"].to_pylist()
-    return [row + (1 if tables.where[table].lower().endswith(".parquet") else 2) for row in found]
+    found, file = tables.fetch(hits.select("row").order_by("row").limit(2))["row"].to_numpy(), Path(tables.where[table])
+    if file.suffix.lower() == ".parquet":
+        return (1 + found).tolist()
+    with pa.input_stream(str(file), compression="gzip" if is_packed(file) else None) as stream:
+        blank = blank_lines(stream, ",")[1]  # the first line is not blank, else the folder is refused
+    return (2 + among_all(found, blank)).tolist()
 
 
 def _cell(tables: Tables, table: str, column: str, value: str) -> str:
