@@ -359,6 +359,12 @@ def test_a_suggestion_takes_the_place_of_its_own_piece(web):
     assert "plus=urosepsis&amp;plus=A41.9" in page
 
 
+def test_a_code_with_a_decimal_comma_is_replaced_in_its_place(web):
+    found = offers(web.get("/", params={"codes": "I50,9, J44,9; 401.9", "icd": "9"}).text)
+    assert found[0] == "428.0, J44,9; 401.9"
+    assert found[-1] == "428.0, 493.20; 401.9"  # all codes of the other version at once
+
+
 def test_an_admission_more_severe_than_the_figure_is_marked_at_its_edge(index):
     drawing = Drawing(index.model_)
     for curve in drawing.curves.values():
