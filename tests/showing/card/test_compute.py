@@ -98,6 +98,19 @@ def test_the_card_names_its_origin(card, tmp_path):
     assert "synthetic" in " ".join(say.limits(replace(card, source="synthetic")))
 
 
+def test_no_rate_is_that_of_a_few_admissions(card):
+    few, one = replace(card.contrasts[0].above, positives=3, n=9), card.contrasts[0]
+    told = say.meaning(replace(card, contrasts=(replace(one, above=few), *card.contrasts[1:])))
+    assert told[-1][2] == "few"
+    assert told[-1][3] != "few"
+
+
+def test_a_card_is_not_evaluated_where_its_points_were_fitted(cohort):
+    with pytest.raises(InputError, match="fitted on the split train; evaluate it on another"):
+        make_card(random_index(cohort), cohort, split="train")
+    assert make_card(random_index(cohort), cohort, size=5, split="valid").judged == len(cohort.split("valid"))
+
+
 def test_files(card, tmp_path):
     from mlci.showing.card._pdf import SIZES, _draw
 

@@ -29,7 +29,6 @@ from mlci.tokens import telling, without
 
 LEAST = 50  # training admissions that a group must occur in
 BANDS = (0.5, 0.75, 0.9, 0.95, 0.99)  # of training admissions, between bands of points
-CELL = 10  # admissions behind every rate
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Band:
     low: int
     high: int | None  # None: or more
     admissions: int
-    rates: tuple[theory.Rate | None, ...]  # in the order of the outcomes; None if there are too few admissions
+    rates: tuple[theory.Rate, ...]  # in the order of the outcomes
 
 
 @dataclass(frozen=True)
@@ -133,6 +132,8 @@ def make_card(
     >>> len(card.lines), card.trained, card.judged  # groups of codes; admissions
     (5, 215, 55)
     """
+    if split == "train":
+        raise InputError("the points of a card are fitted on the split train; evaluate it on another split.")
     model = index.model_
     cohort = model.of_cohort(cohort)
     train, judged = cohort.split("train"), cohort.split(split)
@@ -244,8 +245,7 @@ def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: 
         for column in labels.T:
             known = column[inside & ~np.isnan(column)]
             low, high = wilson(known.sum(), len(known))
-            rate = theory.Rate(int(known.sum()), len(known), float(low), float(high))
-            rates.append(rate if len(known) >= CELL else None)
+            rates.append(theory.Rate(int(known.sum()), len(known), float(low), float(high)))
         result.append(Band(int(start), end, int(inside.sum()), tuple(rates)))
     return tuple(result)
 

@@ -5,6 +5,7 @@ from mlci.judging.kept import Rate
 from mlci.showing._words import number, percent, spread, versions
 from mlci.showing.card._compute import Card
 
+CELL = 10  # admissions behind every rate
 RULE = (
     "Add the points of every group of which the admission has a code; each group counts once. "
     "More points mean a more severe admission."
@@ -21,8 +22,8 @@ def about(card: Card) -> str:
     )
 
 
-def _rate(rate: Rate | None) -> str:
-    if rate is None or not rate.n:
+def _rate(rate: Rate) -> str:
+    if rate.n < CELL:
         return "few"
     return f"{percent(rate.rate)} ({percent(rate.low).rstrip('%')} to {percent(rate.high).rstrip('%')})"
 
