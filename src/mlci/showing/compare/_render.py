@@ -8,7 +8,7 @@ import pandas as pd
 
 import mlci
 from mlci.base.names import label, listing, words
-from mlci.judging._carried import why_left_out
+from mlci.judging._carried import left_out_words
 from mlci.judging.compare import ALARM, FAR, HIDDEN, LEAST, TOO_FEW, VERDICTS, Comparison
 from mlci.measures.ratios import Dispersion
 from mlci.showing._pages import Picture, environment
@@ -88,8 +88,7 @@ def _flags(found: Comparison) -> list[str]:
     if hidden:
         flags.append(f"Figures that would reveal fewer than {LEAST} admissions are hidden, for {some(hidden)}.")
     if found.left_out:
-        many = f"{found.left_out:,} admission{' is' if found.left_out == 1 else 's are'}"
-        flags.append(f"{many} left out: {why_left_out('group', found.weighted_by)}.")
+        flags.append(left_out_words(found.left_out, "group", found.weighted_by))
     weak = [f"{row.model} (AUROC {number(row.auroc)})" for row in found.models.itertuples() if row.auroc < WEAK]
     if weak:
         flags.append(f"The ratios are hardly adjusted for case mix: {listing(weak)} hardly ranks these admissions.")
