@@ -55,7 +55,7 @@ def test_the_headline_has_all_three_verdicts(findings):
         "Compared with Charlson and Elixhauser, the index ranks admissions better for in-hospital mortality; "
         "is neither clearly better nor clearly worse for long stay."
     )
-    assert second == "Compared with age and sex alone, the index ranks them worse for in-hospital mortality."
+    assert second == "Compared with age and sex alone, the index ranks admissions worse for in-hospital mortality."
 
 
 def test_weak_points_are_named(findings):
