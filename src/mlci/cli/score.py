@@ -90,4 +90,4 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **column
             f"mlci: the model knows only ICD-{index.icd_versions[0]} codes; check the version of these.", err=True
         )
     if tally.few and not strict:
-        click.echo("mlci: --strict writes no score for such admissions.", err=True)
+        click.echo("mlci: --strict writes no score if fewer than half of the codes are understood.", err=True)

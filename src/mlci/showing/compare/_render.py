@@ -126,8 +126,8 @@ def _summary(found: Comparison, row) -> str:
     sentences = [
         f"{differ} (mean squared z-score, {outer} the outer tenths: {row.phi:.2f})." if np.isfinite(row.phi) else "",
         f"The true ratios have an estimated standard deviation of {row.spread:.2f}.",
-        f"{out} of {row.ranked} groups {'lies' if out == 1 else 'lie'} beyond {limits}; by chance, about "
-        f"{(1 - ALARM) * row.ranked:.1f} would.",
+        f"{out} of {row.ranked} groups {'lies' if out == 1 else 'lie'} beyond {limits}; by chance, "
+        f"{_about((1 - ALARM) * row.ranked)} would.",
         f"The recalibrated risks have an AUROC of {row.auroc:.3f}.",
     ]
     return " ".join(filter(None, sentences))
@@ -153,6 +153,11 @@ def _row(line) -> dict[str, Any]:
         "verdict": line.verdict,
         "beyond": line.verdict in (VERDICTS[0], VERDICTS[2]),
     }
+
+
+def _about(value: float) -> str:
+    """Return an expected number of groups, never as 0.0."""
+    return f"about {value:.1f}" if value >= 0.05 else "fewer than 0.1"
 
 
 def _count(value: float, digits: int) -> str:
