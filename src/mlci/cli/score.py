@@ -23,7 +23,7 @@ from mlci.cli._options import check_output, columns, counted, display_name, forc
 @click.option(
     "--strict",
     is_flag=True,
-    help="Write no score for admissions with fewer than half of their codes understood, and ignore unknown codes.",
+    help="Write no score if there are no codes, or fewer than half of them are understood; ignore unknown codes.",
 )
 @click.option(
     "--poa",

@@ -178,6 +178,8 @@ def test_a_recalibrated_index_says_so():
     assert text.count(f"The index was updated: its {then}") == 4  # data, imbalance, differences, updating
     assert "without updating" not in text
     assert "training and validation admissions and then fitted to others" in text
+    chosen = "chosen on training and validation admissions of the cohort “a made-up hospital”"
+    assert text.count(f"cutoff was {chosen};") == text.count(f"from a cutoff {chosen}.") == 1  # page and TRIPOD+AI
 
 
 def test_rivals_are_those_of_evaluate_whatever_the_seed(cohort, monkeypatch):
