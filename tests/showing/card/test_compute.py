@@ -84,6 +84,11 @@ def test_points_for_age(cohort, card):
     assert (aged.points(test) == aged.code_points(test.admissions()) + aged.age_points(years)).all()
     assert "Age 75 to 84" in dict(say.ages(aged))
     assert say.ages(card) == []
+    assert "has a code, and those of age; each group counts once" in say.rule(aged)
+    assert "has a code; each group counts once" in say.rule(card)
+    assert "It uses codes and age, but no" in " ".join(say.limits(aged))
+    without = replace(aged, age=tuple((start, 0) for start, _ in aged.age), sex=(("F", 0), ("M", 0)))
+    assert "It uses only codes" in " ".join(say.limits(without))
     with pytest.raises(InputError, match="has no age"):
         make_card(random_index(cohort), replace(cohort, table=cohort.table.drop_columns(["age"])), people={"age": True})
 
@@ -103,6 +108,14 @@ def test_no_rate_is_that_of_a_few_admissions(card):
     told = say.meaning(replace(card, contrasts=(replace(one, above=few), *card.contrasts[1:])))
     assert told[-1][2] == "few"
     assert told[-1][3] != "few"
+
+
+def test_no_band_of_points_is_beyond_reach(cohort):
+    for people in ({}, {"age": True}):
+        small = make_card(random_index(cohort), cohort, size=1, people=people)
+        most = small.lines[0].points + max((points for _, points in small.age), default=0)
+        assert small.bands[-1].low <= small.points(cohort).max() == most
+        assert sum(band.admissions for band in small.bands) == small.judged
 
 
 def test_a_card_is_not_evaluated_where_its_points_were_fitted(cohort):
@@ -210,7 +223,11 @@ def test_command(cohort, tmp_path, mlci_cli):
     done = mlci_cli("card", "m.safetensors", "c.parquet", "-o", "card.csv", "--groups", 5, "--age", "--name", "Ours")
     assert "Charlson" in done.stdout
     assert "high severity from" in done.stderr
-    assert len(pd.read_csv(tmp_path / "card.csv")) <= 5
+    points = pd.read_csv(tmp_path / "card.csv")
+    assert (points["version"] == 10).sum() <= 5
+    aged = points[points["version"].isna()]
+    assert {*aged["category"]} == {"age"}
+    assert "Age 75 to 84" in set(aged["title"])
     assert (
         "there is no split 'future'"
         in mlci_cli("card", "m.safetensors", "c.parquet", "-o", "card.csv", "--split", "future", code=2).stderr

@@ -36,7 +36,7 @@ def _draw(card: Card, size: float, *, sides: int) -> FPDF:
     page.set_draw_color(RULED)
     page.add_page()
     _write(page, card.name, 16, bold=True)
-    _write(page, say.RULE, 9, above=1)
+    _write(page, say.rule(card), 9, above=1)
     _write(page, say.about(card), 8, above=0.5)
     _groups(
         page, [(str(points), "", words) for words, points in say.ages(card) + say.sexes(card)] + say.lines(card), size

@@ -1,15 +1,29 @@
 """The sentences and tables of a card, the same for the page and for paper."""
 
+from dataclasses import astuple, fields
+
+import pandas as pd
+
 from mlci.base.names import label, listing
 from mlci.judging.kept import Rate
 from mlci.showing._words import number, percent, spread, versions
-from mlci.showing.card._compute import Card
+from mlci.showing.card._compute import Card, Line
 
 CELL = 10  # admissions behind every rate
-RULE = (
-    "Add the points of every group of which the admission has a code; each group counts once. "
-    "More points mean a more severe admission."
-)
+
+
+def rule(card: Card) -> str:
+    """Return how to use the card."""
+    personal = f", and those of {listing(_personal(card))}" if _personal(card) else ""
+    return (
+        f"Add the points of every group of which the admission has a code{personal}; each group counts once. "
+        "More points mean a more severe admission."
+    )
+
+
+def _personal(card: Card) -> list[str]:
+    """Return which of age and sex have points."""
+    return [name for name, points in (("age", ages(card)), ("sex", sexes(card))) if points]
 
 
 def about(card: Card) -> str:
@@ -56,6 +70,14 @@ def lines(card: Card) -> list[tuple[str, str, str]]:
     ]
 
 
+def table(card: Card) -> pd.DataFrame:
+    """Return all points as a table: those of code groups, then those of age and sex, which have no ICD version."""
+    personal = [("age", *row) for row in ages(card)] + [("sex", *row) for row in sexes(card)]
+    rows = [*map(astuple, card.lines), *((None, *row, None) for row in personal)]
+    frame = pd.DataFrame(rows, columns=[field.name for field in fields(Line)])
+    return frame.astype(dict.fromkeys(("version", "points", "admissions"), "Int64"))
+
+
 def band(low: int, high: int | None) -> str:
     """Return the range of points of a band.
 
@@ -100,7 +122,7 @@ def loss(card: Card) -> list[list[str]]:
 
 def limits(card: Card) -> list[str]:
     """Return the limits of use of the card."""
-    used = ["codes", *(["age"] if card.age else []), *(["sex"] if card.sex else [])]
+    used = ["codes", *_personal(card)]
     found = [
         "Codes are assigned at or after discharge. The card is for risk adjustment and retrospective analysis, not for "
         "decisions at admission or about a single patient.",

@@ -109,7 +109,8 @@ def headline(judgement: Judgement) -> list[str]:
         ]
         if parts:
             sentences.append(f"Compared with {others}, the index {'; '.join(parts)}.")
-    first = next((contrast for contrast in judgement.cut.contrasts if contrast.above.n and contrast.below.n), None)
+    shown = (contrast for contrast in judgement.cut.contrasts if contrast.above.n and contrast.below.n)
+    first = next((contrast for contrast in shown if contrast.above.positives + contrast.below.positives), None)
     if first:
         above, below = percent(first.above.rate), percent(first.below.rate)
         sentences.append(f"At or above its cutoff, {above} {phrase(first.outcome)}; below it, {below}.")
