@@ -208,6 +208,23 @@ def test_the_page_adds_up(card, tmp_path, browser):
     assert said == []
 
 
+def test_points_of_age_are_printed(cohort, card, tmp_path, browser):
+    """On paper nobody can open a list."""
+    aged = make_card(random_index(cohort), cohort, size=12, made=DAY, people={"age": True})
+    write(aged, tmp_path / "card.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "card.html").as_uri())
+    told = say.age_and_sex(aged)
+    assert f"Age 75 to 84: {dict(say.ages(aged))['Age 75 to 84']} points" in told
+    assert page.locator("#age").is_visible()
+    assert not page.get_by_text(told, exact=True).is_visible()
+    page.emulate_media(media="print")
+    assert not page.locator("#age").is_visible()
+    assert page.get_by_text(told, exact=True).is_visible()
+    write(card, tmp_path / "plain.html")
+    assert 'class="printed"' not in (tmp_path / "plain.html").read_text()
+
+
 def test_long_names_fit_a_phone(card, tmp_path, browser):
     name = "unplanned_readmission_within_ninety_days_of_discharge_to_any_hospital_of_the_region"
     rules = {"mortality": card.outcomes["mortality"], name: f"column {name} says yes"}

@@ -61,6 +61,12 @@ def sexes(card: Card) -> list[tuple[str, int]]:
     return [({"F": "Female", "M": "Male"}[sex], points) for sex, points in card.sex if points]
 
 
+def age_and_sex(card: Card) -> str:
+    """Return the points of age and sex in one line, for print; an empty text if they have none."""
+    rows = ages(card) + sexes(card)
+    return "; ".join(f"{words}: {points} point{'' if points == 1 else 's'}" for words, points in rows)
+
+
 def lines(card: Card) -> list[tuple[str, str, str]]:
     """Return points, category and title of each line, with its ICD version if the card has several."""
     several = len(card.icd_versions) > 1
