@@ -66,6 +66,11 @@ def test_codes_without_flags_are_not_taken_silently(folder, cohort):
         run(*words)
     done = run(*words, "--poa", "all")
     assert "warning: the model was made for codes present on admission alone, not for --poa all" in done.stderr
+    with pytest.raises(mlci.InputError, match=r"bare.parquet: has no present-on-admission flags; `mlci cohort` keeps"):
+        run("poa", folder / "bare.parquet", "--no-fit")  # which has no option --poa
+    cohort.split("train").write(folder / "train.parquet")
+    with pytest.raises(mlci.InputError, match=r"train.parquet: the cohort has no admission in the split test"):
+        run("poa", folder / "train.parquet", "--no-fit")
     for name, told in (("bare", False), ("c", True)):
         said = run("fit", folder / f"{name}.parquet", "-o", folder / "n.safetensors").stderr
         assert ("--poa only leaves them out" in said) is told

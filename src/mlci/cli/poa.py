@@ -42,7 +42,9 @@ def command(
     COHORT is a cohort file with present-on-admission flags (column `poa`). The learned index is fitted on its train
     split by the recipe table. All indices are evaluated on its test split; differences are paired.
     """
+    from mlci.base.errors import InputError
     from mlci.base.files import atomic
+    from mlci.cli._judged import naming
     from mlci.cli._learned import learned
     from mlci.cohort import read_cohort
     from mlci.judging._changes import published as scores_of
@@ -53,7 +55,13 @@ def command(
         check_ending(output, ".csv")
 
     indices = scores_of(index) | ({} if no_fit else {"MLCI": learned(seed)})
-    table = compare_codes(read_cohort(cohort), indices, grade=grade, resamples=resamples, seed=seed)
+    flagged = read_cohort(cohort)
+    if "poa" not in flagged.table.column_names:
+        raise InputError(
+            f"{cohort}: has no present-on-admission flags; `mlci cohort` keeps them if the source has some."
+        )
+    with naming(cohort):
+        table = compare_codes(flagged, indices, grade=grade, resamples=resamples, seed=seed)
     if output is not None:
         with atomic(output, inputs=[cohort]) as temporary:
             table.to_csv(temporary, index=False)
