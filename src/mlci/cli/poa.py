@@ -44,9 +44,10 @@ def command(
     """
     from mlci.base.errors import InputError
     from mlci.base.files import atomic
-    from mlci.cli._judged import naming
+    from mlci.cli._judged import naming, tell_rare
     from mlci.cli._learned import learned
     from mlci.cohort import read_cohort
+    from mlci.judging._changes import LEAST
     from mlci.judging._changes import published as scores_of
     from mlci.judging.present import compare_codes
 
@@ -62,12 +63,17 @@ def command(
         )
     with naming(cohort):
         table = compare_codes(flagged, indices, grade=grade, resamples=resamples, seed=seed)
+    if not len(table):
+        raise InputError(
+            f"{cohort}: no outcome has {LEAST} admissions with it and {LEAST} without it in the split test."
+        )
     if output is not None:
         with atomic(output, inputs=[cohort]) as temporary:
             table.to_csv(temporary, index=False)
     if not quiet:
         for metric, title in HEADS.items():
             _show(title, table[table["metric"] == metric])
+        tell_rare(flagged.outcomes, table)
 
 
 def _show(title: str, table) -> None:
