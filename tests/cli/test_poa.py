@@ -66,6 +66,21 @@ def test_codes_without_flags_are_not_taken_silently(folder, cohort):
         run(*words)
     done = run(*words, "--poa", "all")
     assert "warning: the model was made for codes present on admission alone, not for --poa all" in done.stderr
+    with pytest.raises(mlci.InputError, match=r"bare.parquet: has no present-on-admission flags; `mlci cohort` keeps"):
+        run("poa", folder / "bare.parquet", "--no-fit")  # which has no option --poa
+    rare = mlci.Cohort(cohort.table.slice(0, 40), cohort.source, cohort.outcomes)
+    rare.write(folder / "rare.parquet")
+    with pytest.raises(
+        mlci.InputError, match=r"rare.parquet: no outcome has 10 admissions with it and 10 without it in"
+    ):
+        run("poa", folder / "rare.parquet", "--no-fit", "--resamples", 0)
+    table = cohort.table.append_column("rare", [np.arange(len(cohort)) < 5])
+    mlci.Cohort(table, cohort.source, {**cohort.outcomes, "rare": ""}).write(folder / "two.parquet")
+    words = ("poa", folder / "two.parquet", "--no-fit", "--resamples", 0, "--index", "charlson")
+    assert "rare is left out: fewer than 10 admissions have it" in run(*words).stdout
+    cohort.split("train").write(folder / "train.parquet")
+    with pytest.raises(mlci.InputError, match=r"train.parquet: the cohort has no admission in the split test"):
+        run("poa", folder / "train.parquet", "--no-fit")
     for name, told in (("bare", False), ("c", True)):
         said = run("fit", folder / f"{name}.parquet", "-o", folder / "n.safetensors").stderr
         assert ("--poa only leaves them out" in said) is told

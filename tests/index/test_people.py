@@ -231,6 +231,7 @@ def test_the_api_takes_age_and_sex(index):
 
 def test_the_card_has_points_for_age_and_sex(cohort, index):
     card = make_card(index, cohort, size=6)
+    assert card.facts["Risks"].endswith("in addition to the score; they also depend on age and sex, where known")
     assert dict(card.age)[85] > dict(card.age)[45] >= 0
     assert [words for words, _ in say.sexes(card)] == ["Male"]
     test = cohort.split("test")

@@ -79,6 +79,10 @@ def test_the_command_prints_and_writes_the_windows(cohort, tmp_path):
     assert not (tmp_path / "m.csv").exists()  # no scores were evaluated
     assert "the change from 0 days" in done.output
     assert "Look-back of 365 days: 400 admissions carry 400 codes of earlier ones." in done.output
+    mlci.Cohort(cohort.table.slice(0, 15), cohort.source, cohort.outcomes).write(tmp_path / "few.parquet")
+    done = run(tmp_path / "few.parquet", *words[1:5], "--split", "all", "--index", "charlson")
+    for name in cohort.outcomes:
+        assert f"{name} is left out: fewer than 10 admissions have it, or do not have it." in done.output
     for invalid in ((tmp_path / "c.parquet",), (tmp_path / "c.parquet", "--look-back", "0,x"), (*words[:1], "--fit")):
         done = run(*invalid)
         assert done.exit_code == 2

@@ -54,6 +54,7 @@ def test_of_many_groups_few_are_named_before_the_figures(found):
     assert "D8, D9" not in flags
     assert "and 28 others." in flags
     assert "1 admission is left out" in flags
+    assert page.count("by chance, fewer than 0.1 would.") == 2  # not 0.0
 
 
 def test_names_are_shown_as_they_are(recwarn):
@@ -86,6 +87,14 @@ def test_limits_are_drawn_twice_only_where_they_differ(found):
     assert not [name for name in alike if name.startswith("exact")]
     assert len([name for name in apart if name.startswith("exact")]) == 4
     assert (apart["high998"] > apart["high95"]).all()
+
+
+def test_dotted_lines_are_explained_only_where_some_may_be_drawn(found, page):
+    widened = build(replace(found, overdispersion="additive"), command="mlci compare")
+    assert "a usual ratio is expected, allowing for usual differences between groups" in widened
+    assert "; dotted lines, if any, are the limits of chance alone." in widened
+    assert "a usual ratio is expected by chance alone.\n“High”" in page
+    assert "dotted lines" not in page
 
 
 def test_hundreds_of_groups_are_drawn_and_the_outliers_named():
@@ -144,6 +153,7 @@ def test_two_treatments_have_a_page_of_their_own():
     page = build(balance(cohort, scores, treatment="drug", outcome="mortality"), command="mlci compare")
     assert page.count("<svg") == 1
     assert "severity, by regression" in page
+    assert "Both adjust only for what the codes show, and for age. Anything else" in page
     assert "new &amp; old" in page
     assert "so no figure applies to real patients" in page
     assert "<script" not in page

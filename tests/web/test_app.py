@@ -359,6 +359,12 @@ def test_a_suggestion_takes_the_place_of_its_own_piece(web):
     assert "plus=urosepsis&amp;plus=A41.9" in page
 
 
+def test_a_code_with_a_decimal_comma_is_replaced_in_its_place(web):
+    found = offers(web.get("/", params={"codes": "I50,9, J44,9; 401.9", "icd": "9"}).text)
+    assert found[0] == "428.0, J44,9; 401.9"
+    assert found[-1] == "428.0, 493.20; 401.9"  # all codes of the other version at once
+
+
 def test_an_admission_more_severe_than_the_figure_is_marked_at_its_edge(index):
     drawing = Drawing(index.model_)
     for curve in drawing.curves.values():
@@ -519,7 +525,21 @@ def test_empty_and_error_states(web):
     assert refused(web.get("/", params={"codes": "x" * 20_001}), 422).startswith("The text is too long")
     everything_off = web.get("/", params={"codes": "I10", "off": "I10"}).text
     assert "Every code is left out" in everything_off
-    assert "No code was found in this text" in web.get("/", params={"codes": "1 2 3"}).text
+    for nothing in ("1 2 3", "hello world"):
+        assert "No code was found in this text" in web.get("/", params={"codes": nothing}).text
+    left_out = web.get("/", params={"codes": "I10 hello world", "off": "I10"}).text
+    assert "Every code is left out" in left_out
+    told = said_on(web.get("/compare", params={"a": "sepsis", "b": "hello world"}).text)
+    assert "Case A has no score: fewer than half of its codes are understood." in told
+    assert "Case B has no score: no code was found in its text." in told
+
+
+def test_suggestions_are_offered_only_where_there_are_some(web):
+    assert "Not understood, and not counted: “hello world”." in said_on(web.get("/?codes=I10+hello+world").text)
+    for words, offered in (("hello world", False), ("sepsis", True)):
+        told = said_on(web.get("/compare", params={"a": "I10", "b": f"I10 {words}"}).text)
+        assert ("See suggestions" in told) == offered
+        assert "Not understood in case B" in told
 
 
 class Markup(HTMLParser):

@@ -1,6 +1,6 @@
-"""Read the admissions that a command evaluates: those of the chosen splits of a cohort file."""
+"""Read the admissions that a command evaluates, and tell which admissions and outcomes are not evaluated."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,3 +36,15 @@ def tell_unscored(scored: int, admissions: int, split: str) -> None:
 
     if scored < admissions:
         click.echo(f"{scored:,} of the cohort's {admissions:,} admissions (split: {split}) have all scores.")
+
+
+def tell_rare(outcomes: Iterable[str], table) -> None:
+    """Print which outcomes a table of changes leaves out, because too few admissions have them, or do not."""
+    import click
+
+    from mlci.judging._changes import LEAST
+
+    compared = {*table["outcome"]} if len(table) else set()
+    for name in outcomes:
+        if name not in compared:
+            click.echo(f"{name} is left out: fewer than {LEAST} admissions have it, or do not have it.")

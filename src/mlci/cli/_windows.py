@@ -34,6 +34,7 @@ def windows(
     **options,
 ):
     """Return the table of windows for published indices, for a model, and for an index learned from each window."""
+    from mlci.cli._judged import tell_rare
     from mlci.cli._learned import given, learned
     from mlci.cohort import SPLITS, read_cohort
     from mlci.judging._changes import published
@@ -56,6 +57,8 @@ def windows(
             )
         for note in table.attrs["notes"]:
             click.echo(f"{note[:1].upper()}{note[1:]}")
+    if not quiet:
+        tell_rare(whole.outcomes, table)
     return table
 
 

@@ -3,7 +3,7 @@
 import click
 
 from mlci.cli._model import MODEL
-from mlci.cli._options import check_output, force, quiet
+from mlci.cli._options import check_output, counted, force, quiet
 
 
 @click.command("card", short_help="Write a card: an index as points to add up by hand.")
@@ -17,7 +17,9 @@ from mlci.cli._options import check_output, force, quiet
     "--outcome-codes", is_flag=True, help="Also give points for codes that reveal an outcome, such as cardiac arrest."
 )
 @click.option("--name", help="Title of the card.  [the cohort's name]")
-@click.option("--split", default="test", show_default=True, help="The split on which the card is evaluated.")
+@click.option(
+    "--split", default="test", show_default=True, help="The split on which the card is evaluated: test or valid."
+)
 @force
 @quiet
 def command(model, cohort, output, groups, age, sex, outcome_codes, name, split, force, quiet) -> None:
@@ -44,5 +46,5 @@ def command(model, cohort, output, groups, age, sex, outcome_codes, name, split,
         head, *rows = loss(card)
         show("How good the card is", head, rows)
         points = max((line.points for line in card.lines), default=0)
-        summary = f"{len(card.lines)} groups, 1 to {points} points each; high severity from {card.cutoff} points."
-        click.echo(f"{output}: {summary}", err=True)
+        size = f"{counted(len(card.lines), 'group')} of codes with up to {points} points each"
+        click.echo(f"{output}: {size}; high severity from {counted(card.cutoff, 'point')}.", err=True)

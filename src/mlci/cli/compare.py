@@ -116,20 +116,19 @@ def _treated(judged, models, treatment: str, options: dict):
 
 def _print_effects(found) -> None:
     from mlci.cli._tables import show
-    from mlci.judging._carried import why_left_out
+    from mlci.judging._carried import left_out_words
 
     heads, rows = found.cells()
     show(f"Effect of {found.treatment} = {found.treated} on {found.outcome}", heads, rows, left=3)
     shown = [[row[0], *(f"{value:+z.3f}" for value in row[1:])] for row in found.differences.itertuples(index=False)]
     show("Standardised differences, before weighting and after", list(found.differences), shown)
     if found.left_out:
-        why = why_left_out("treatment", found.weighted_by)
-        click.echo(f"{found.left_out:,} admissions are left out: {why}.")
+        click.echo(left_out_words(found.left_out, "treatment", found.weighted_by))
 
 
 def _print(found) -> None:
     from mlci.cli._tables import show
-    from mlci.judging._carried import why_left_out
+    from mlci.judging._carried import left_out_words
 
     heads, rows = found.cells()
     for model in found.models["model"]:
@@ -148,4 +147,4 @@ def _print(found) -> None:
     if len(coders):
         click.echo(f"More codes per admission than expected: {', '.join(map(str, coders))}.")
     if found.left_out:
-        click.echo(f"{found.left_out:,} admissions are left out: {why_left_out('group', found.weighted_by)}.")
+        click.echo(left_out_words(found.left_out, "group", found.weighted_by))

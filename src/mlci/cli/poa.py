@@ -42,9 +42,12 @@ def command(
     COHORT is a cohort file with present-on-admission flags (column `poa`). The learned index is fitted on its train
     split by the recipe table. All indices are evaluated on its test split; differences are paired.
     """
+    from mlci.base.errors import InputError
     from mlci.base.files import atomic
+    from mlci.cli._judged import naming, tell_rare
     from mlci.cli._learned import learned
     from mlci.cohort import read_cohort
+    from mlci.judging._changes import LEAST
     from mlci.judging._changes import published as scores_of
     from mlci.judging.present import compare_codes
 
@@ -53,13 +56,24 @@ def command(
         check_ending(output, ".csv")
 
     indices = scores_of(index) | ({} if no_fit else {"MLCI": learned(seed)})
-    table = compare_codes(read_cohort(cohort), indices, grade=grade, resamples=resamples, seed=seed)
+    flagged = read_cohort(cohort)
+    if "poa" not in flagged.table.column_names:
+        raise InputError(
+            f"{cohort}: has no present-on-admission flags; `mlci cohort` keeps them if the source has some."
+        )
+    with naming(cohort):
+        table = compare_codes(flagged, indices, grade=grade, resamples=resamples, seed=seed)
+    if not len(table):
+        raise InputError(
+            f"{cohort}: no outcome has {LEAST} admissions with it and {LEAST} without it in the split test."
+        )
     if output is not None:
         with atomic(output, inputs=[cohort]) as temporary:
             table.to_csv(temporary, index=False)
     if not quiet:
         for metric, title in HEADS.items():
             _show(title, table[table["metric"] == metric])
+        tell_rare(flagged.outcomes, table)
 
 
 def _show(title: str, table) -> None:

@@ -23,7 +23,7 @@ from mlci.cli._options import check_output, columns, counted, display_name, forc
 @click.option(
     "--strict",
     is_flag=True,
-    help="Write no score for admissions with fewer than half of their codes understood, and ignore unknown codes.",
+    help="Write no score if there are no codes, or fewer than half of them are understood; ignore unknown codes.",
 )
 @click.option(
     "--poa",
@@ -90,4 +90,4 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **column
             f"mlci: the model knows only ICD-{index.icd_versions[0]} codes; check the version of these.", err=True
         )
     if tally.few and not strict:
-        click.echo("mlci: --strict writes no score for such admissions.", err=True)
+        click.echo("mlci: --strict writes no score if fewer than half of the codes are understood.", err=True)

@@ -112,7 +112,8 @@ def facts(model: Model) -> dict[str, str]:
         "Dates": stated["dates"],
         "Admissions": counts or NOT_SAID,
         "Recipe": f"{card['recipe']}, seed {card['seed']}; {len(model.vocabulary.tokens):,} codes and code prefixes",
-        "Risks": _risks(model),
+        "Risks": _risks(model)
+        + (f"; they also depend on {listing(model.people)}, where known" if model.people else ""),
         "High severity": f"a score of {cutoff} or more, {model.cutoff.share:.1%} of admissions",
         "Licence of the data": stated["licence"],
     }

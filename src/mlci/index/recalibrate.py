@@ -107,7 +107,7 @@ def recalibrate(model: Model, cohort: Cohort, *, update: str = "risks") -> Recal
         cutoff=without_small_cells(chosen_cut),
         card={
             **fitted.card,
-            "fitted_on": "this hospital's training and validation admissions",
+            "fitted_on": f"training and validation admissions of the cohort “{cohort.source}”",
             "in_sample": [],
             "makeup": makeup_of(admissions, model.vocabulary.ignored),
             **_notes(chosen_cut, chosen, columns),

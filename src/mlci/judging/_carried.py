@@ -27,9 +27,10 @@ def weights_of(cohort: Cohort, name: str) -> np.ndarray:
     return weight
 
 
-def why_left_out(part: str, weights: str | None) -> str:
-    """Return why admissions are left out of a comparison; `part` is the other value that must be known."""
-    return f"their {part} or outcome is unknown{f', or their weight ({weights}) is 0' if weights else ''}"
+def left_out_words(many: int, part: str, weights: str | None) -> str:
+    """Return a sentence on admissions left out of a comparison; `part` is the other value that must be known."""
+    zero = f", or their weight ({weights}) is 0" if weights else ""
+    return f"{many:,} admission{' is' if many == 1 else 's are'} left out: their {part} or outcome is unknown{zero}."
 
 
 def design_of(

@@ -104,8 +104,8 @@ def by_group(
         patients: the patient of each admission, or a `Design`.
 
     Returns:
-        One row per column, group and outcome: n, positives, AUROC and observed / expected events with 95% intervals,
-        clustered by patient.
+        One row per column, group and outcome: whether it is of merged groups, n, positives, AUROC and observed /
+        expected events with 95% intervals, clustered by patient.
 
     >>> score = np.linspace(0, 1, 100)
     >>> frame = by_group(score, {"died": score}, {"died": score > 0.6}, {"ward": ["A", "B"] * 50}, patients=range(100))
@@ -126,8 +126,9 @@ def by_group(
                         found = metric.interval(pair, value, NOTHING, Reach(pair.events))
                         bounds = [found.low, found.high]
                     figures += [value, *bounds]
-                rows.append((by, group, name, pair.n, int(np.nansum(pair.y)), *figures))
-    heads = ["by", "group", "outcome", "n", "positives"]
+                merged = group not in dict(groups)
+                rows.append((by, group, merged, name, pair.n, int(np.nansum(pair.y)), *figures))
+    heads = ["by", "group", "merged", "outcome", "n", "positives"]
     return pd.DataFrame(rows, columns=[*heads, *_heads("auroc"), *_heads("ratio")])
 
 

@@ -1,5 +1,6 @@
 """The addresses that the page of one admission links to: the same admission with a change."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -74,6 +75,7 @@ def _places(text: str, pieces: Sequence[Missed]) -> list[tuple[int, int]]:
     >>> _places("urosepsis, sepsis", [Missed("sepsis", ())])
     [(11, 17)]
     """
+    text = re.sub(icd.DECIMAL_COMMA, icd.WITH_DOT, text)  # as pieces have it; it stays as long
     places, end = [], 0
     for missed in pieces:
         start = text.find(missed.text, end)

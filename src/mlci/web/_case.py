@@ -92,7 +92,7 @@ def read_case(
     version: int,
     people: np.ndarray | None = None,
 ) -> Case | None:
-    """Return the case, or None if nothing in the text could be a diagnosis; `people` is the row of its age and sex."""
+    """Return the case, or None if the text has neither codes nor words; `people` is the row of its age and sex."""
     reading, added = typed(index, text, version), typed(index, "\n".join(plus), version)
     codes, left_out = [understood.code for understood in reading.codes], {icd.normalise(code) for code in off}
     off = [code for code in dict.fromkeys(codes) if code in left_out]

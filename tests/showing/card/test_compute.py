@@ -84,6 +84,11 @@ def test_points_for_age(cohort, card):
     assert (aged.points(test) == aged.code_points(test.admissions()) + aged.age_points(years)).all()
     assert "Age 75 to 84" in dict(say.ages(aged))
     assert say.ages(card) == []
+    assert "has a code, and those of age; each group counts once" in say.rule(aged)
+    assert "has a code; each group counts once" in say.rule(card)
+    assert "It uses codes and age, but no" in " ".join(say.limits(aged))
+    without = replace(aged, age=tuple((start, 0) for start, _ in aged.age), sex=(("F", 0), ("M", 0)))
+    assert "It uses only codes" in " ".join(say.limits(without))
     with pytest.raises(InputError, match="has no age"):
         make_card(random_index(cohort), replace(cohort, table=cohort.table.drop_columns(["age"])), people={"age": True})
 
@@ -96,6 +101,27 @@ def test_the_card_names_its_origin(card, tmp_path):
     assert rows[-1][0] == f"all from {card.cutoff}"
     assert all(re.fullmatch(r"few|[\d.]+% \([\d.]+ to [\d.]+\)", cell) for row in rows for cell in row[2:])
     assert "synthetic" in " ".join(say.limits(replace(card, source="synthetic")))
+
+
+def test_no_rate_is_that_of_a_few_admissions(card):
+    few, one = replace(card.contrasts[0].above, positives=3, n=9), card.contrasts[0]
+    told = say.meaning(replace(card, contrasts=(replace(one, above=few), *card.contrasts[1:])))
+    assert told[-1][2] == "few"
+    assert told[-1][3] != "few"
+
+
+def test_no_band_of_points_is_beyond_reach(cohort):
+    for people in ({}, {"age": True}):
+        small = make_card(random_index(cohort), cohort, size=1, people=people)
+        most = small.lines[0].points + max((points for _, points in small.age), default=0)
+        assert small.bands[-1].low <= small.points(cohort).max() == most
+        assert sum(band.admissions for band in small.bands) == small.judged
+
+
+def test_a_card_is_not_evaluated_where_its_points_were_fitted(cohort):
+    with pytest.raises(InputError, match="fitted on the split train; evaluate it on another"):
+        make_card(random_index(cohort), cohort, split="train")
+    assert make_card(random_index(cohort), cohort, size=5, split="valid").judged == len(cohort.split("valid"))
 
 
 def test_files(card, tmp_path):
@@ -182,6 +208,23 @@ def test_the_page_adds_up(card, tmp_path, browser):
     assert said == []
 
 
+def test_points_of_age_are_printed(cohort, card, tmp_path, browser):
+    """On paper nobody can open a list."""
+    aged = make_card(random_index(cohort), cohort, size=12, made=DAY, people={"age": True})
+    write(aged, tmp_path / "card.html")
+    page = browser.new_page()
+    page.goto((tmp_path / "card.html").as_uri())
+    told = say.age_and_sex(aged)
+    assert f"Age 75 to 84: {dict(say.ages(aged))['Age 75 to 84']} points" in told
+    assert page.locator("#age").is_visible()
+    assert not page.get_by_text(told, exact=True).is_visible()
+    page.emulate_media(media="print")
+    assert not page.locator("#age").is_visible()
+    assert page.get_by_text(told, exact=True).is_visible()
+    write(card, tmp_path / "plain.html")
+    assert 'class="printed"' not in (tmp_path / "plain.html").read_text()
+
+
 def test_long_names_fit_a_phone(card, tmp_path, browser):
     name = "unplanned_readmission_within_ninety_days_of_discharge_to_any_hospital_of_the_region"
     rules = {"mortality": card.outcomes["mortality"], name: f"column {name} says yes"}
@@ -197,7 +240,11 @@ def test_command(cohort, tmp_path, mlci_cli):
     done = mlci_cli("card", "m.safetensors", "c.parquet", "-o", "card.csv", "--groups", 5, "--age", "--name", "Ours")
     assert "Charlson" in done.stdout
     assert "high severity from" in done.stderr
-    assert len(pd.read_csv(tmp_path / "card.csv")) <= 5
+    points = pd.read_csv(tmp_path / "card.csv")
+    assert (points["version"] == 10).sum() <= 5
+    aged = points[points["version"].isna()]
+    assert {*aged["category"]} == {"age"}
+    assert "Age 75 to 84" in set(aged["title"])
     assert (
         "there is no split 'future'"
         in mlci_cli("card", "m.safetensors", "c.parquet", "-o", "card.csv", "--split", "future", code=2).stderr

@@ -116,6 +116,24 @@ def test_outcomes_that_the_index_does_not_have_are_named_as_everywhere():
     assert "It has mortality and long_stay. Build" in read(random_index(toy_cohort(150)), fewer)
 
 
+def test_a_cutoff_is_that_of_the_outcomes_by_which_it_was_chosen(cohort):
+    """A cohort may know fewer outcomes than the index; those here do not tell how its cutoff was chosen."""
+    fewer = replace(cohort, outcomes={"mortality": cohort.outcomes["mortality"]})
+    text = read(random_index(cohort), fewer)
+    assert (
+        "the direction that the outcomes share (outcomes weighted as in the fit: in-hospital mortality 0.50 and long "
+        "stay 1.50)"
+    ) in text
+    assert "On the admissions of this report (for in-hospital mortality), the same cut reaches" in text
+    assert "Chosen on these admissions (for in-hospital mortality), by the same rule and weights" in text
+    index = random_index(cohort)
+    assert "these admissions (" not in read(index, cohort)
+    index.model_ = recalibrate(index.model_, fewer).model  # its new cutoff is of mortality alone
+    text = read(index, fewer)
+    assert "it is the one most aligned with in-hospital mortality. Its certificate" in text
+    assert "these admissions (" not in text
+
+
 def test_groups_that_are_too_small_are_named(cohort):
     small, none = (read(random_index(cohort), each) for each in (with_people(cohort), cohort))
     assert "Groups by sex and age band are not shown: no group has 10 admissions" in small
@@ -125,6 +143,29 @@ def test_groups_that_are_too_small_are_named(cohort):
     many = deaths(with_people(toy_cohort(1500)), 9)
     shown = read(random_index(many), many)
     assert "AUROC by sex, with 95% interval Group In-hospital mortality Long stay F few" in shown
+
+
+def test_a_row_of_merged_groups_is_of_the_outcomes_that_need_it():
+    """Deaths are few in two bands of age, long stays in none: a dash says so, where “few” would be wrong."""
+    cohort = toy_cohort(3000)
+    rng, n = np.random.default_rng(3), len(cohort)
+    band = rng.integers(0, 4, n)
+    died = np.where(band < 2, False, rng.random(n) < 0.2)
+    for young in (0, 1):
+        died[np.flatnonzero((band == young) & (cohort.column("split") == "test"))[:6]] = True
+    table = cohort.table.append_column("age", pa.array(np.array([30, 50, 70, 80])[band].astype(np.int16)))
+    place = table.column_names.index("mortality")
+    cohort = replace(cohort, table=table.set_column(place, "mortality", pa.array(died)))
+    shown = read(random_index(cohort), cohort).split("AUROC by age band, with 95% interval")[1].split("Observed")[0]
+    figure = r"[\d.]+ [\d.]+ to [\d.]+"
+    rows = [
+        f"18 to 44 few {figure}",
+        f"45 to 64 few {figure}",
+        *(f"{age} {figure} {figure}" for age in ("65 to 74", "75 to 84")),
+    ]
+    assert re.fullmatch(
+        rf" Group In-hospital mortality Long stay {' '.join(rows)} 18 to 44 or 45 to 64 {figure} – ", shown
+    )
 
 
 def test_a_recalibrated_index_says_so():
@@ -137,6 +178,8 @@ def test_a_recalibrated_index_says_so():
     assert text.count(f"The index was updated: its {then}") == 4  # data, imbalance, differences, updating
     assert "without updating" not in text
     assert "training and validation admissions and then fitted to others" in text
+    chosen = "chosen on training and validation admissions of the cohort “a made-up hospital”"
+    assert text.count(f"cutoff was {chosen};") == text.count(f"from a cutoff {chosen}.") == 1  # page and TRIPOD+AI
 
 
 def test_rivals_are_those_of_evaluate_whatever_the_seed(cohort, monkeypatch):

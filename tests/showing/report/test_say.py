@@ -50,12 +50,18 @@ def test_the_headline_has_all_three_verdicts(findings):
         *((name, "long_stay", -0.02, 0.09) for name in ("Charlson", "Elixhauser")),
         ("Age and sex", "mortality", -0.09, -0.01),
     )
-    first, second, *_ = say.headline(replace(findings.judgement, aurocs=frame))
+    first, second, last = say.headline(replace(findings.judgement, aurocs=frame))
     assert first == (
         "Compared with Charlson and Elixhauser, the index ranks admissions better for in-hospital mortality; "
         "is neither clearly better nor clearly worse for long stay."
     )
-    assert second == "Compared with age and sex alone, the index ranks them worse for in-hospital mortality."
+    assert last.startswith("At or above its cutoff, ")
+    assert "died in hospital" in last
+    one, *rest = findings.judgement.cut.contrasts
+    never = replace(one, above=replace(one.above, positives=0), below=replace(one.below, positives=0))
+    cut = replace(findings.judgement.cut, contrasts=(never, *rest))
+    assert "died" not in say.headline(replace(findings.judgement, aurocs=frame, cut=cut))[-1]  # nobody did
+    assert second == "Compared with age and sex alone, the index ranks admissions worse for in-hospital mortality."
 
 
 def test_weak_points_are_named(findings):

@@ -55,6 +55,8 @@ def write(card: Card, path: str | Path) -> None:
 
         content = draw(card)
     else:
-        content = card.frame().to_csv(index=False).encode()
+        from mlci.showing.card._words import table
+
+        content = table(card).to_csv(index=False).encode()
     with atomic(path) as temporary:
         temporary.write_bytes(content)

@@ -29,7 +29,6 @@ from mlci.tokens import telling, without
 
 LEAST = 50  # training admissions that a group must occur in
 BANDS = (0.5, 0.75, 0.9, 0.95, 0.99)  # of training admissions, between bands of points
-CELL = 10  # admissions behind every rate
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Band:
     low: int
     high: int | None  # None: or more
     admissions: int
-    rates: tuple[theory.Rate | None, ...]  # in the order of the outcomes; None if there are too few admissions
+    rates: tuple[theory.Rate, ...]  # in the order of the outcomes
 
 
 @dataclass(frozen=True)
@@ -96,10 +95,6 @@ class Card:
         starts, worth = [start for start, _ in self.age], [0, *(points for _, points in self.age)]
         return np.array(worth)[np.searchsorted(starts, np.nan_to_num(years, nan=-1), side="right")]
 
-    def frame(self) -> pd.DataFrame:
-        """Return the lines as a table."""
-        return pd.DataFrame(self.lines)
-
 
 def make_card(
     index: MLCI,
@@ -133,6 +128,8 @@ def make_card(
     >>> len(card.lines), card.trained, card.judged  # groups of codes; admissions
     (5, 215, 55)
     """
+    if split == "train":
+        raise InputError("the points of a card are fitted on the split train; evaluate it on another split.")
     model = index.model_
     cohort = model.of_cohort(cohort)
     train, judged = cohort.split("train"), cohort.split(split)
@@ -227,15 +224,25 @@ def _judged(card: Card, index: MLCI, cohort: Cohort, judged: Cohort, trained: np
     return replace(
         card,
         contrasts=theory.contrasts(points, labels, names, card.cutoff),
-        bands=_bands(points, trained, labels, card.cutoff),
+        bands=_bands(points, trained, labels, card.cutoff, most=_most(card)),
         aurocs=aurocs.replace({"model": {rivals.OWN: "Card"}}),
         correlation=float("nan") if alike else float(np.asarray(spearmanr(points, score))[0]),
     )
 
 
-def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: int) -> tuple[Band, ...]:
-    """Return bands of points between the quantiles `BANDS` of training admissions; one begins at the cutoff."""
+def _most(card: Card) -> int:
+    """Return the most points that an admission can have."""
+    personal = [max((points for _, points in rows), default=0) for rows in (card.age, card.sex)]
+    return sum(line.points for line in card.lines) + sum(personal)
+
+
+def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: int, *, most: int) -> tuple[Band, ...]:
+    """Return bands of points between the quantiles `BANDS` of training admissions; one begins at the cutoff.
+
+    None begins above the `most` points that an admission can have.
+    """
     starts = np.unique(np.concatenate([[0, cutoff], np.quantile(trained, BANDS, method="lower") + 1])).astype(int)
+    starts = starts[starts <= most]
     result = []
     for place, start in enumerate(starts):
         end = int(starts[place + 1]) - 1 if place + 1 < len(starts) else None
@@ -244,8 +251,7 @@ def _bands(points: np.ndarray, trained: np.ndarray, labels: np.ndarray, cutoff: 
         for column in labels.T:
             known = column[inside & ~np.isnan(column)]
             low, high = wilson(known.sum(), len(known))
-            rate = theory.Rate(int(known.sum()), len(known), float(low), float(high))
-            rates.append(rate if len(known) >= CELL else None)
+            rates.append(theory.Rate(int(known.sum()), len(known), float(low), float(high)))
         result.append(Band(int(start), end, int(inside.sum()), tuple(rates)))
     return tuple(result)
 

@@ -36,13 +36,14 @@ def _draw(card: Card, size: float, *, sides: int) -> FPDF:
     page.set_draw_color(RULED)
     page.add_page()
     _write(page, card.name, 16, bold=True)
-    _write(page, say.RULE, 9, above=1)
+    _write(page, say.rule(card), 9, above=1)
     _write(page, say.about(card), 8, above=0.5)
     _groups(
         page, [(str(points), "", words) for words, points in say.ages(card) + say.sexes(card)] + say.lines(card), size
     )
     _write(page, f"High severity: {card.cutoff} points or more.", 10, bold=True, above=2)
-    _write(page, f"Outcomes by points ({card.split} split, 95% intervals)", 10, bold=True, above=1)
+    heading = f"Outcomes by points ({card.split} split, 95% intervals; few: under {say.CELL})"
+    _write(page, heading, 10, bold=True, above=1)
     _table(page, say.meaning(card), widths=(2, 2, *[4] * len(card.outcomes)))
     if sides == 2 and page.page == 1:
         page.add_page()

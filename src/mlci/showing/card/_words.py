@@ -1,14 +1,29 @@
 """The sentences and tables of a card, the same for the page and for paper."""
 
+from dataclasses import astuple, fields
+
+import pandas as pd
+
 from mlci.base.names import label, listing
 from mlci.judging.kept import Rate
 from mlci.showing._words import number, percent, spread, versions
-from mlci.showing.card._compute import Card
+from mlci.showing.card._compute import Card, Line
 
-RULE = (
-    "Add the points of every group of which the admission has a code; each group counts once. "
-    "More points mean a more severe admission."
-)
+CELL = 10  # admissions behind every rate
+
+
+def rule(card: Card) -> str:
+    """Return how to use the card."""
+    personal = f", and those of {listing(_personal(card))}" if _personal(card) else ""
+    return (
+        f"Add the points of every group of which the admission has a code{personal}; each group counts once. "
+        "More points mean a more severe admission."
+    )
+
+
+def _personal(card: Card) -> list[str]:
+    """Return which of age and sex have points."""
+    return [name for name, points in (("age", ages(card)), ("sex", sexes(card))) if points]
 
 
 def about(card: Card) -> str:
@@ -21,8 +36,8 @@ def about(card: Card) -> str:
     )
 
 
-def _rate(rate: Rate | None) -> str:
-    if rate is None or not rate.n:
+def _rate(rate: Rate) -> str:
+    if rate.n < CELL:
         return "few"
     return f"{percent(rate.rate)} ({percent(rate.low).rstrip('%')} to {percent(rate.high).rstrip('%')})"
 
@@ -46,6 +61,12 @@ def sexes(card: Card) -> list[tuple[str, int]]:
     return [({"F": "Female", "M": "Male"}[sex], points) for sex, points in card.sex if points]
 
 
+def age_and_sex(card: Card) -> str:
+    """Return the points of age and sex in one line, for print; an empty text if they have none."""
+    rows = ages(card) + sexes(card)
+    return "; ".join(f"{words}: {points} point{'' if points == 1 else 's'}" for words, points in rows)
+
+
 def lines(card: Card) -> list[tuple[str, str, str]]:
     """Return points, category and title of each line, with its ICD version if the card has several."""
     several = len(card.icd_versions) > 1
@@ -53,6 +74,14 @@ def lines(card: Card) -> list[tuple[str, str, str]]:
         (str(line.points), line.category, f"{line.title} (ICD-{line.version})" if several else line.title)
         for line in card.lines
     ]
+
+
+def table(card: Card) -> pd.DataFrame:
+    """Return all points as a table: those of code groups, then those of age and sex, which have no ICD version."""
+    personal = [("age", *row) for row in ages(card)] + [("sex", *row) for row in sexes(card)]
+    rows = [*map(astuple, card.lines), *((None, *row, None) for row in personal)]
+    frame = pd.DataFrame(rows, columns=[field.name for field in fields(Line)])
+    return frame.astype(dict.fromkeys(("version", "points", "admissions"), "Int64"))
 
 
 def band(low: int, high: int | None) -> str:
@@ -99,7 +128,7 @@ def loss(card: Card) -> list[list[str]]:
 
 def limits(card: Card) -> list[str]:
     """Return the limits of use of the card."""
-    used = ["codes", *(["age"] if card.age else []), *(["sex"] if card.sex else [])]
+    used = ["codes", *_personal(card)]
     found = [
         "Codes are assigned at or after discharge. The card is for risk adjustment and retrospective analysis, not for "
         "decisions at admission or about a single patient.",

@@ -8,7 +8,7 @@ import pandas as pd
 
 import mlci
 from mlci.base.names import label, listing, words
-from mlci.judging._carried import why_left_out
+from mlci.judging._carried import left_out_words
 from mlci.judging.compare import ALARM, FAR, HIDDEN, LEAST, TOO_FEW, VERDICTS, Comparison
 from mlci.measures.ratios import Dispersion
 from mlci.showing._pages import Picture, environment
@@ -88,8 +88,7 @@ def _flags(found: Comparison) -> list[str]:
     if hidden:
         flags.append(f"Figures that would reveal fewer than {LEAST} admissions are hidden, for {some(hidden)}.")
     if found.left_out:
-        many = f"{found.left_out:,} admission{' is' if found.left_out == 1 else 's are'}"
-        flags.append(f"{many} left out: {why_left_out('group', found.weighted_by)}.")
+        flags.append(left_out_words(found.left_out, "group", found.weighted_by))
     weak = [f"{row.model} (AUROC {number(row.auroc)})" for row in found.models.itertuples() if row.auroc < WEAK]
     if weak:
         flags.append(f"The ratios are hardly adjusted for case mix: {listing(weak)} hardly ranks these admissions.")
@@ -127,8 +126,8 @@ def _summary(found: Comparison, row) -> str:
     sentences = [
         f"{differ} (mean squared z-score, {outer} the outer tenths: {row.phi:.2f})." if np.isfinite(row.phi) else "",
         f"The true ratios have an estimated standard deviation of {row.spread:.2f}.",
-        f"{out} of {row.ranked} groups {'lies' if out == 1 else 'lie'} beyond {limits}; by chance, about "
-        f"{(1 - ALARM) * row.ranked:.1f} would.",
+        f"{out} of {row.ranked} groups {'lies' if out == 1 else 'lie'} beyond {limits}; by chance, "
+        f"{_about((1 - ALARM) * row.ranked)} would.",
         f"The recalibrated risks have an AUROC of {row.auroc:.3f}.",
     ]
     return " ".join(filter(None, sentences))
@@ -154,6 +153,11 @@ def _row(line) -> dict[str, Any]:
         "verdict": line.verdict,
         "beyond": line.verdict in (VERDICTS[0], VERDICTS[2]),
     }
+
+
+def _about(value: float) -> str:
+    """Return an expected number of groups, never as 0.0."""
+    return f"about {value:.1f}" if value >= 0.05 else "fewer than 0.1"
 
 
 def _count(value: float, digits: int) -> str:

@@ -240,7 +240,6 @@ def _judge(asked: _Asked, pool: Crew, shown: Callable[[Part], object]) -> Judgem
         metrics=table,
         groups=groups.result(),
         interactions=tests.result(),
-        weights=weights,
         cut=_cut(model, score, known, chosen_here, certificate, patients.weight),
         diagnosis=diagnosed,
         codes=codes.result(),
@@ -309,6 +308,7 @@ def _cut(model, score, known: Mapping[str, np.ndarray], chosen_here, certificate
 
     return Cut(
         cutoff=model.cutoff,
+        weights=_cutoff_weights(model),
         share=float(weighted.mean(beyond.astype(float), weight)),
         contrasts=theory.contrasts(score, labels, list(known), model.cutoff.score, mass=weight),
         sensitivities=share(1, beyond),
@@ -348,6 +348,13 @@ def _weights(given: Mapping[str, float] | None, names: Sequence[str]) -> dict[st
     """Return the weights of the outcomes in the fit, which chose the model's cutoff; equal ones if it keeps none."""
     weights = {name: float((given or {}).get(name, 1.0)) for name in names}
     return weights if any(weights.values()) else dict.fromkeys(names, 1.0)
+
+
+def _cutoff_weights(model: Model) -> dict[str, float]:
+    """Return the weights of the outcomes by which the model's cutoff was chosen, at its fit or its recalibration."""
+    fitted = model.card.get("recalibrated", {}).get("positives", model.outcomes)
+    weights = _weights(model.card.get("weights"), list(fitted))
+    return {name: weight for name, weight in weights.items() if name not in model.cutoff.left_out}
 
 
 def _outcome(

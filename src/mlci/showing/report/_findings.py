@@ -61,6 +61,7 @@ class Cut:
     """The model's cutoff, evaluated on the judged admissions."""
 
     cutoff: theory.Cutoff
+    weights: Mapping[str, float]  # of the outcomes by which it was chosen
     share: float  # of the judged admissions, at or above it
     contrasts: tuple[theory.Contrast, ...]
     sensitivities: tuple[theory.Rate, ...]  # of those with the outcome, at or above; in the order of `contrasts`
@@ -92,9 +93,8 @@ class Judgement:
     metrics: pd.DataFrame  # of `evaluate.judge`: the index, Elixhauser, Charlson
     groups: (
         pd.DataFrame
-    )  # by, group, outcome, n, positives, auroc (low, high), ratio (low, high) of observed to expected
+    )  # by, group, merged, outcome, n, positives, auroc (low, high), ratio (low, high) of observed to expected
     interactions: pd.DataFrame  # of `groups.interactions`
-    weights: Mapping[str, float]  # of the outcomes, in every cutoff
     cut: Cut
     diagnosis: theory.Diagnosis | None
     codes: Codes

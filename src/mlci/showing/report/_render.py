@@ -12,6 +12,7 @@ import mlci
 from mlci.base.names import label, words
 from mlci.index.vary import FIGURES as VARIED
 from mlci.index.vary import MOVED
+from mlci.judging.groups import UNKNOWN
 from mlci.judging.rivals import OWN
 from mlci.measures.registry import METRICS, reported
 from mlci.showing._pages import Picture, environment
@@ -61,7 +62,6 @@ def render(
             "metric_tables": _metrics(judgement.metrics),
             "group_tables": _groups(judgement),
             "ungrouped": [name for name in findings.by if name not in set(judgement.groups["by"])],
-            "weighting": say.weighting(judgement.weights),
         }
     return template().render(view)
 
@@ -194,12 +194,16 @@ def _metrics(frame: pd.DataFrame) -> list[dict]:
 
 
 def _groups(judgement: Judgement) -> list[dict]:
-    """Return one table per column and figure, with a row per group; a cell is None if its counts are too small."""
+    """Return one table per column and figure, with a row per group, those of merged groups last.
+
+    A cell without figures says “few”, but in a row of merged groups a dash: only other outcomes need that row.
+    """
     tables, frame, tests = [], judgement.groups, judgement.interactions
     outcomes = [outcome.name for outcome in judgement.outcomes]
     for by in frame["by"].unique():
         part = frame[frame["by"] == by]
         cells = {(row.group, row.outcome): row for row in part.itertuples()}
+        groups = {row.group: row.merged for row in part.itertuples()}
         found = {row.outcome: row for row in tests[tests["by"] == by].itertuples()}
         differ = [
             (words, [_p(getattr(found[name], column)) if name in found else "–" for name in outcomes])
@@ -207,15 +211,16 @@ def _groups(judgement: Judgement) -> list[dict]:
         ]
         for title, column, digits in (("AUROC", "auroc", 3), ("Observed / expected events", "ratio", 2)):
             rows = []
-            for group in part["group"].unique():
+            for group in sorted(groups, key=lambda name: (groups[name], name == UNKNOWN, name)):
                 present = [cells.get((group, outcome)) for outcome in outcomes]
                 shown = [
-                    cell
-                    and {
+                    {
                         "value": number(getattr(cell, column), digits),
                         "spread": spread(getattr(cell, f"{column}_low"), getattr(cell, f"{column}_high"), digits),
                         "events": f"{cell.positives:,} of {cell.n:,}",
                     }
+                    if cell
+                    else {"value": "–" if groups[group] else "few", "spread": "", "events": ""}
                     for cell in present
                 ]
                 rows.append({"group": group, "cells": shown})

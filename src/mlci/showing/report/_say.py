@@ -4,7 +4,7 @@ A sentence claims no more than its interval supports: the index is called better
 interval of the paired difference excludes 0; otherwise it is too close to call.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ SIDES = ("better", "too close to call", "worse")
 ORDER = {
     "better": "ranks admissions better for {}",
     "too close to call": "is neither clearly better nor clearly worse for {}",
-    "worse": "ranks them worse for {}",
+    "worse": "ranks admissions worse for {}",
 }
 
 
@@ -109,7 +109,8 @@ def headline(judgement: Judgement) -> list[str]:
         ]
         if parts:
             sentences.append(f"Compared with {others}, the index {'; '.join(parts)}.")
-    first = next((contrast for contrast in judgement.cut.contrasts if contrast.above.n and contrast.below.n), None)
+    shown = (contrast for contrast in judgement.cut.contrasts if contrast.above.n and contrast.below.n)
+    first = next((contrast for contrast in shown if contrast.above.positives + contrast.below.positives), None)
     if first:
         above, below = percent(first.above.rate), percent(first.below.rate)
         sentences.append(f"At or above its cutoff, {above} {phrase(first.outcome)}; below it, {below}.")
@@ -178,7 +179,7 @@ def certificate(cut: Cut) -> str:
     """Return the certificate of the cutoff on the judged admissions, and the outcomes left out when it was chosen."""
     sentences = []
     if cut.certificate is not None and cut.certificate == cut.certificate:
-        sentences.append(f"On the admissions of this report, the same cut reaches {cut.certificate:.3f}.")
+        sentences.append(f"On the admissions of this report{_others(cut)}, the same cut reaches {cut.certificate:.3f}.")
     sentences += [
         f"The choice of the cutoff left out {words(name)}: {why}." for name, why in cut.cutoff.left_out.items()
     ]
@@ -192,17 +193,23 @@ def cutoff_range(cut: Cut) -> str:
     value, low, high = (
         rounded(bound, 3) for bound in (cut.chosen_here.value, cut.chosen_here.low, cut.chosen_here.high)
     )
-    sentence = f"Chosen on these admissions, by the same rule and weights, the cutoff would be {value}"
+    sentence = f"Chosen on these admissions{_others(cut)}, by the same rule and weights, the cutoff would be {value}"
     if not np.isfinite(cut.chosen_here.low):
         return f"{sentence}."
     return f"{sentence} (95% interval over resamples: {low} to {high})."
 
 
-def weighting(weights: Mapping[str, float]) -> str:
-    """Return how the outcomes are weighted in every cutoff on the page."""
-    if len(set(weights.values())) == 1:
-        return "outcomes weighted equally" if len(weights) > 1 else "one outcome"
-    shares = [f"{words(name)} {weight:.2f}" for name, weight in weights.items()]
+def _others(cut: Cut) -> str:
+    """Return the outcomes of the judged admissions if these are not the ones by which the cutoff was chosen."""
+    judged = [contrast.outcome for contrast in cut.contrasts]
+    return "" if {*judged} == {*cut.weights} else f" (for {listing(list(map(words, judged)))})"
+
+
+def weighting(names: Iterable[str], weights: Iterable[float]) -> str:
+    """Return how several outcomes are weighted."""
+    if len(set(weights)) == 1:
+        return "outcomes weighted equally"
+    shares = [f"{words(name)} {weight:.2f}" for name, weight in zip(names, weights)]
     return f"outcomes weighted as in the fit: {listing(shares)}"
 
 

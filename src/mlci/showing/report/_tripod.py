@@ -79,10 +79,6 @@ def items(findings: Findings, answers: Mapping[str, str]) -> tuple[Item, ...]:
 
 
 FIXED = {  # the same for every index and cohort
-    "output": (
-        "A score (higher is more severe), its percentile, a risk of each outcome, and a flag of high severity from a "
-        "cutoff chosen on training and validation admissions."
-    ),
     "openness": "The software is open source (mlci); the command that made this page is under “How this was made”.",
     "flow": "See “Question and cohort”: each exclusion step with its count, and the cohort by split.",
     "limitations": "See “Limits of use”.",
@@ -160,6 +156,10 @@ def _about_index(findings: Findings) -> dict[str, str]:
         )
         + again,
         "imbalance": "Classes were neither over- nor undersampled; risks refer to the admissions as recorded." + again,
+        "output": (
+            "A score (higher is more severe), its percentile, a risk of each outcome, and a flag of high severity from "
+            f"a cutoff chosen on {made.get('fitted_on', 'training and validation admissions')}."
+        ),
         "updating": again.lstrip() or "The index was evaluated as it is, without updating.",
         "specification": (
             "The model file holds all weights and every setting; `mlci score` and `mlci.load` predict with it."
