@@ -1,5 +1,7 @@
 """One table, wide, long or with lists, from a file or a frame, with rules or guesses, gives the same cohort."""
 
+import shlex
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -245,6 +247,25 @@ def test_the_command_that_is_printed_names_columns_with_commas(names):
         pattern = understand(table, SAID | {"codes": [*names], "outcomes": RULES}).options["codes"]
         again = understand(table, SAID | {"codes": pattern, "outcomes": RULES})
     assert again.layout.codes == names
+
+
+def test_the_command_that_is_printed_does_the_same(tmp_path):
+    """Also the options that do not name columns are printed, and the name of the output, by a dry run too."""
+    frame = pd.DataFrame({"visit": np.arange(200), "dx": ["38.9", "401.9"] * 100, "died": [0, 1] * 100})
+    frame.to_csv(tmp_path / "v.csv", index=False)
+    given = ["cohort", "file", str(tmp_path / "v.csv"), "-o", str(tmp_path / "a.parquet"), "--icd-version", "9"]
+    given += ["--restore-zeros", "--proportions", "0.5,0.2,0.3"]
+
+    def printed(*words):
+        done = CliRunner().invoke(cli, [*given, *words], catch_exceptions=False)
+        return next(line for line in done.output.splitlines() if line.startswith("  mlci cohort file"))
+
+    command = printed("--dry-run")
+    assert printed() == command
+    assert command.endswith("--outcome mortality=died --proportions 0.5,0.2,0.3 --restore-zeros")
+    first = (tmp_path / "a.parquet").read_bytes()
+    CliRunner().invoke(cli, [*shlex.split(command)[1:], "--force"], catch_exceptions=False)
+    assert (tmp_path / "a.parquet").read_bytes() == first
 
 
 def test_lost_zeros_are_reported_and_restored():

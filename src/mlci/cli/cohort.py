@@ -1,6 +1,7 @@
 """`mlci cohort`: hospital tables in, a cohort file out; `--describe` prints Table 1 of a cohort."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -148,14 +149,15 @@ def command(
     if dry_run:
         if source != "file":
             raise click.UsageError("--dry-run works only with the source file.")
-        _dry_run(location, chosen)
+        _dry_run(location, output or "cohort.parquet", chosen)
         return
     assert output is not None  # as asked above
     if is_sheet(output):
         raise InputError(f"{output}: a cohort file is written as Parquet; name it .parquet.")
     check_output(output, inputs=[location, *filter(None, map(chosen.get, ("config", "carry")))], force=force)
     if source == "file" and not quiet:
-        chosen["tell"] = lambda meaning: _print_guesses(meaning, location, output)
+        others = _others(chosen)
+        chosen["tell"] = lambda meaning: _print_guesses(meaning, location, output, others)
     if not quiet:  # before the imports below, which take a second
         click.echo(f"Reading {address(location) if '://' in location else location} ({source}) ...", err=True)
     from importlib import import_module
@@ -188,27 +190,35 @@ def _rules(words) -> dict[str, str]:
     return found
 
 
-def _print_guesses(meaning, location: str, output) -> None:
+def _others(chosen: dict) -> dict[str, Any]:
+    """Return the given options that do not concern the table's columns, as they are written on the command line."""
+    given = {name: chosen[name] for name in (*BUILD_OPTIONS, "restore_zeros") if name in chosen and name != "config"}
+    if "proportions" in given:
+        given["proportions"] = ",".join(f"{share:g}" for share in given["proportions"])
+    return given
+
+
+def _print_guesses(meaning, location: str, output, others: dict[str, Any]) -> None:
     """Print which columns were guessed, and the command that names them explicitly."""
     if not meaning.guessed:
         return
     options = {**meaning.options, "outcomes": ", ".join(f"{name} = {text}" for name, text in meaning.texts.items())}
     guesses = "; ".join(f"{name}: {options[name]}" for name in meaning.guessed if options.get(name))
     click.echo(f"Guessed from column names: {guesses}.")
-    click.echo(f"To choose them yourself:\n  {meaning.command(location, str(output))}")
+    click.echo(f"To choose them yourself:\n  {meaning.command(location, str(output), others)}")
     click.echo("or, with --config FILE.toml:\n" + "\n".join(f"  {line}" for line in meaning.toml().splitlines()))
 
 
-def _dry_run(location: str, chosen: dict) -> None:
+def _dry_run(location: str, output, chosen: dict) -> None:
     """Print how the first rows of a file are read."""
     from mlci.sources import file
 
-    restore = {"restore_zeros": chosen.pop("restore_zeros", False)}
+    others, restore = _others(chosen), {"restore_zeros": chosen.pop("restore_zeros", False)}
     options = {name: value for name, value in chosen.items() if name not in BUILD_OPTIONS}
     with file.opened(location) as table:
         meaning = file.understand(table, options, chosen.get("config"))
         rows = file.preview(table, meaning, **restore)
-    _print_guesses(meaning, location, "cohort.parquet")
+    _print_guesses(meaning, location, output, others)
     for row in rows.to_pylist():
         codes = row.pop("codes")
         facts = ", ".join(f"{name} {'unknown' if value is None else value}" for name, value in row.items())

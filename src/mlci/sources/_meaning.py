@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import ibis
@@ -95,12 +96,15 @@ class Meaning:
         found |= {"age": self.age, "sex": self.sex, "split": self.split, "admitted": self.admitted}
         return {**found, "keep": list(self.keep)}
 
-    def command(self, location: str, output: str = "cohort.parquet") -> str:
+    def command(
+        self, location: str, output: str = "cohort.parquet", others: Mapping[str, Any] = MappingProxyType({})
+    ) -> str:
         """Return the command line that reads the table in the same way, with the guesses spelled out.
 
         Args:
             location: the table.
             output: the cohort file.
+            others: further options by name, which do not concern columns; True for one without a value.
 
         >>> import pandas as pd
         >>> with opened(pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"], "died": [1]})) as table:
@@ -113,6 +117,8 @@ class Meaning:
                 words += [f"--{name.replace('_', '-')}", str(item)] if item is not None else []
         for name, text in self.texts.items():
             words += ["--outcome", f"{name}={text}"]
+        for name, value in others.items():
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         return shlex.join(words)
 
     def toml(self) -> str:
