@@ -83,6 +83,10 @@ def test_points_for_age(cohort, card):
     years = test.table["age"].to_numpy().astype(float)
     assert (aged.points(test) == aged.code_points(test.admissions()) + aged.age_points(years)).all()
     assert "Age 75 to 84" in dict(say.ages(aged))
+    band, points = say.ages(aged)[len(say.ages(aged)) // 2]
+    total = points + sum(line.points for line, _ in aged.example)
+    assert say.example(aged).endswith(f" + {band}: {points} = {total} points")
+    assert "Age" not in say.example(card)
     assert say.ages(card) == []
     assert "has a code, and those of age; each group counts once" in say.rule(aged)
     assert "has a code; each group counts once" in say.rule(card)

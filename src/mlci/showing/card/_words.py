@@ -43,8 +43,11 @@ def _rate(rate: Rate) -> str:
 
 
 def example(card: Card) -> str:
-    parts = " + ".join(f"{code} ({line.title or line.category}): {line.points}" for line, code in card.example)
-    return f"{parts} = {sum(line.points for line, _ in card.example)} points"
+    """Return the sum of an admission with two or three codes and, if age and sex have points, one of each."""
+    added = [(f"{code} ({line.title or line.category})", line.points) for line, code in card.example]
+    added += [rows[len(rows) // 2] for rows in (ages(card), sexes(card)) if rows]
+    parts = " + ".join(f"{words}: {points}" for words, points in added)
+    return f"{parts} = {sum(points for _, points in added)} points"
 
 
 def ages(card: Card) -> list[tuple[str, int]]:
