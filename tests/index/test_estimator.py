@@ -259,6 +259,10 @@ def test_invalid_input_and_settings_raise_an_error():
     for lists in ([], [["A000"], ["A001"]]):
         with pytest.raises(InputError, match=f"explain: takes one admission, not {len(lists)}"):
             untrained().explain(as_admissions(lists, icd_version=10))
+    frame = pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"]})
+    for wrong, got in ((frame, "DataFrame"), (None, "NoneType"), ("I50.9", "str"), ([["I50.9"]], "a list of lists")):
+        with pytest.raises(InputError, match=f"explain: expected the codes of one admission, .*; got {got}"):
+            untrained().explain(wrong)
 
 
 def test_an_outcome_that_is_named_twice_counts_once(tmp_path):

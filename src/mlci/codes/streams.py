@@ -155,6 +155,7 @@ def stream_table(
             "column text, or restore the zeros (--restore-zeros)."
         )
     wanted = list(dict.fromkeys([*layout.columns, *carry]))
+    file.check_exact(wanted)
     long = layout.form == "long"
     many = 8 * batch if long else batch
     whole_ids = file.first_row > 1 and _ids_are_whole_numbers(file, layout.id)
