@@ -34,8 +34,19 @@ def test_expected_numbers_of_0_and_constant_numbers_have_no_ratio_and_no_varianc
     assert np.isnan(same.r2)
 
 
+def test_numbers_that_a_sheet_kept_as_text_are_read(tmp_path):
+    rows = ["visit,dx,died,days", "1,I10,0,3.5", "2,I10,1,", "3,I10,0,12"]
+    (tmp_path / "visits.csv").write_text("\n".join(rows))
+    cohort = build_cohort("file", tmp_path / "visits.csv", icd_version=10, keep=["days"])
+    assert numeric_column(cohort, "days").tolist() == pytest.approx([3.5, np.nan, 12], nan_ok=True)
+    (tmp_path / "visits.csv").write_text("\n".join([*rows, '4,I10,0,"3,5"']))
+    cohort = build_cohort("file", tmp_path / "visits.csv", icd_version=10, keep=["days"])
+    with pytest.raises(InputError, match="column days, row 4: text of 3 characters is not a number"):
+        numeric_column(cohort, "days")
+
+
 def test_a_column_that_is_not_numeric_is_named():
-    with pytest.raises(InputError, match=r"has no numeric column sex; it has .*age"):
+    with pytest.raises(InputError, match=r"has no numeric column sex; it has .*age.*; sex holds text\."):
         numeric_column(build_cohort("synthetic", 100), "sex")
 
 

@@ -454,7 +454,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
         date = [isinstance(value, DATES) for value in values]
         if any(date):
             dates[name] = start + 2 + date.index(True)
-        large = [is_number and abs(value) >= EXACT for value, is_number in zip(values, number)]
+        large = [isinstance(value, int | float) and abs(value) >= EXACT for value in values]
         if any(large):
             rounded[name] = start + 2 + large.index(True)
     full = np.array([any(str(cell).strip() for cell in row) for row in body], dtype=bool)

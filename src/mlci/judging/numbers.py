@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from scipy.special import stdtrit
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, kind_of
 from mlci.cohort import Cohort
 from mlci.measures.design import Design, as_design
 from mlci.measures.numeric import (
@@ -39,16 +40,27 @@ COLUMNS = [
 
 
 def numeric_column(cohort: Cohort, name: str) -> np.ndarray:
-    """Return the numeric column `name` of a `cohort`, NaN if unknown.
+    """Return the numeric column `name` of a `cohort`, NaN if unknown; numbers that a sheet holds as text are read.
 
     >>> from mlci.cohort import build_cohort
     >>> numeric_column(build_cohort("synthetic", 300), "age").dtype
     dtype('float64')
     """
-    kept = cohort.table.to_pandas().select_dtypes("number").columns
-    if name not in kept:
-        raise InputError(f"the cohort has no numeric column {name}; it has {', '.join(kept)}.")
-    return cohort.table[name].to_pandas().to_numpy(dtype=float)
+    frame = cohort.table.to_pandas()
+    kept = frame.select_dtypes("number").columns
+    if name in kept:
+        return frame[name].to_numpy(dtype=float)
+    is_text = name in frame and pa.types.is_string(cohort.table.schema.field(name).type)
+    values = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=float) if is_text else np.empty(0)
+    if not np.isfinite(values).any():
+        text = f"; {name} holds text" if is_text else ""
+        raise InputError(f"the cohort has no numeric column {name}; it has {', '.join(kept)}{text}.")
+    odd = frame[name].notna().to_numpy() & ~np.isfinite(values)
+    if odd.any():
+        row = int(np.argmax(odd))
+        kind = kind_of(frame[name].iloc[row])
+        raise InputError(f"the cohort: column {name}, row {row + 1}: {kind} is not a number such as 3.5.")
+    return values
 
 
 def judge_numbers(
