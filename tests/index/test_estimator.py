@@ -232,6 +232,7 @@ def changed(**changes):
         ({}, {}, "needs outcomes with the codes"),
         (OUTCOMES, {"split": ["train"] * 1500}, "validation split has no admissions"),
         (OUTCOMES, {"split": ["train"]}, "split: has 1 values for 1500"),
+        (OUTCOMES, {"subjects": [1, 2]}, "subjects: has 2 values for 1500"),
         (OUTCOMES, {"split": ["train", "Valid"] * 750}, "split: text of 5 characters is not a split; allowed"),
     ],
 )

@@ -217,10 +217,23 @@ def test_an_outcome_needs_a_name_and_a_rule(words):
     assert "is not NAME=RULE" in str(done.exception)
 
 
+def test_a_single_name_is_a_name_and_outcomes_need_rules():
+    assert "hospital" in mlci.Cohort.from_frame(VISITS, **SAID, keep="hospital").table.column_names
+    for wrong in ("died", ["died"]):
+        with pytest.raises(mlci.InputError, match="outcomes: a mapping of names to rules is needed"):
+            mlci.Cohort.from_frame(VISITS, **SAID, outcomes=wrong)
+
+
 def test_an_outcome_has_one_rule():
     words = ["cohort", "file", "v.csv", "-o", "c.parquet", "--outcome", "died=a:Y", "--outcome", "died = a:N"]
     said = str(CliRunner().invoke(cli, words).exception)
     assert said == "--outcome died: is given twice; each outcome has one rule."
+
+
+def test_python_does_not_write_a_cohort_under_the_name_of_a_sheet(tmp_path):
+    with pytest.raises(mlci.InputError, match=r"a.csv: a cohort file is written as Parquet; name it .parquet"):
+        mlci.build_cohort("synthetic", 5).write(tmp_path / "a.csv")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_cohort_is_not_written_under_the_name_of_a_sheet(tmp_path):

@@ -174,6 +174,10 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
     """
     stated = (*_configured(config).items(), *options.items())
     given = {name: value for name, value in stated if value not in (None, (), {}, [])}
+    if not isinstance(given.get("outcomes", {}), Mapping):
+        raise InputError('outcomes: a mapping of names to rules is needed, such as {"mortality": "expired:Y"}.')
+    if isinstance(given.get("keep"), str):
+        given["keep"] = [given["keep"]]
     version, column = version_or_column(given.get("icd_version"))
     layout = file_layout(file, id=given.get("id"), codes=given.get("codes"), version=column, poa=poa.ANY)
     free = [name for name in file.names if name not in layout.columns]
