@@ -205,6 +205,13 @@ def test_filled_sheets_that_are_not_read_are_named(tmp_path):
         assert file.where == str(tmp_path / "one.xlsx")
 
 
+def test_long_identifiers_are_written_to_a_workbook_as_text(tmp_path):
+    ids = [234567890123456788, 234567890123456789, 7]
+    with writing(tmp_path / "a.xlsx") as write:
+        write(pa.table({"admission_id": ids, "score": [0.5, float("nan"), 1.0]}))
+    assert [row["admission_id"] for row in content(tmp_path / "a.xlsx")] == [str(number) for number in ids]
+
+
 def test_identifiers_that_a_workbook_has_rounded_are_refused(tmp_path):
     long = [1234567890123456788, 1234567890123456789]  # a workbook holds one number for both
     visits = {"visit": [1, 2], "DX1": ["I50.9", "I10"], "died": [0, 1]}

@@ -38,6 +38,7 @@ DATES = (datetime.date, datetime.time, datetime.timedelta)  # of Excel; a dateti
 EXCEL_ROWS = 1_048_575  # rows of a sheet below its header
 UTF8 = "save the table as CSV UTF-8, or as .xlsx"
 EXACT = 2**53  # from here on, a workbook no longer tells whole numbers apart
+DIGITS = 10**15  # from here on, a spreadsheet shows zeros in place of the last digits of a whole number
 KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
 _CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -612,4 +613,11 @@ class _Sheet:
             raise InputError(f"a sheet of Excel holds {EXCEL_ROWS:,} rows; write .parquet or .csv.")
         for row in zip(*(column.to_pylist() for column in table.columns)):
             self.row += 1
-            self.sheet.write_row(self.row, 0, [None if value != value else value for value in row])
+            self.sheet.write_row(self.row, 0, map(_as_cell, row))
+
+
+def _as_cell(value: Any) -> Any:
+    """Return a value as a workbook can hold it: nothing in place of NaN, and text in place of a long whole number."""
+    if isinstance(value, int) and abs(value) >= DIGITS:
+        return str(value)
+    return None if value != value else value
