@@ -217,6 +217,20 @@ def test_an_outcome_needs_a_name_and_a_rule(words):
     assert "is not NAME=RULE" in str(done.exception)
 
 
+def test_patients_in_several_splits_are_reported():
+    said = "1 patients have admissions in more than one split, so figures of the test split look too good."
+    frame = pd.DataFrame({"id": [1, 2, 3], "mrn": [7, 7, 8], "DX1": ["I10"] * 3, "ward": [1, 2, 3], "died": [0, 1, 0]})
+    given = frame.assign(split=["train", "test", "test"])
+    assert said in mlci.Cohort.from_frame(given, icd_version=10).notes
+    assert said not in mlci.Cohort.from_frame(frame, icd_version=10).notes
+    assert said not in mlci.Cohort.from_frame(given.assign(mrn=[7, 8, 8]), icd_version=10).notes
+    one_each = {"proportions": [0.5, 0, 0.5], "split_by": "admission_id"}
+    many = pd.concat([frame.assign(id=frame["id"] + 3 * k) for k in range(30)])
+    assert any(
+        "more than one split" in note for note in mlci.build_cohort("file", many, icd_version=10, **one_each).notes
+    )
+
+
 def test_a_single_name_is_a_name_and_outcomes_need_rules():
     assert "hospital" in mlci.Cohort.from_frame(VISITS, **SAID, keep="hospital").table.column_names
     for wrong in ("died", ["died"]):
