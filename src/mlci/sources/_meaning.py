@@ -172,12 +172,7 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
     ...     {name: rule.column for name, rule in meaning.rules.items()}
     {'mortality': 'died'}
     """
-    stated = (*_configured(config).items(), *options.items())
-    given = {name: value for name, value in stated if value not in (None, (), {}, [])}
-    if not isinstance(given.get("outcomes", {}), Mapping):
-        raise InputError('outcomes: a mapping of names to rules is needed, such as {"mortality": "expired:Y"}.')
-    if isinstance(given.get("keep"), str):
-        given["keep"] = [given["keep"]]
+    given = _given(options, config)
     version, column = version_or_column(given.get("icd_version"))
     layout = file_layout(file, id=given.get("id"), codes=given.get("codes"), version=column, poa=poa.ANY)
     free = [name for name in file.names if name not in layout.columns]
@@ -233,6 +228,17 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
         guessed=tuple(name for name, value in values.items() if value and not given.get(name)),
         unfit=unfit,
     )
+
+
+def _given(options: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """Return the options that the user gave, in the call or in a TOML file."""
+    stated = (*_configured(config).items(), *options.items())
+    given = {name: value for name, value in stated if value not in (None, (), {}, [])}
+    if not isinstance(given.get("outcomes", {}), Mapping):
+        raise InputError('outcomes: a mapping of names to rules is needed, such as {"mortality": "expired:Y"}.')
+    if isinstance(given.get("keep"), str):
+        given["keep"] = [given["keep"]]
+    return given
 
 
 class _Section(BaseModel):

@@ -133,8 +133,9 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
     attrition = Attrition(pa.table(columns), f"admissions of {file.where}")
     has_code = pc.greater(pc.list_value_length(codes), 0)
     attrition.keep(has_code, "has a diagnosis")
+    rows = row_of[has_code.to_numpy(zero_copy_only=False)]
     if found := twins(attrition.table["admission_id"]):
-        first, later = row_of[has_code.to_numpy(zero_copy_only=False)][[found.first, found.later]]
+        first, later = rows[[found.first, found.later]]
         raise InputError(f"{file.where}: column {meaning.layout.id}, {found.words(first, later)}.")
     if dropped:
         notes.append(f"{dropped} diagnoses of another ICD version than the rest of their admission were dropped.")
@@ -155,7 +156,7 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         notes.append(f"column {name} is not used as an outcome: most of its values do not fit (--outcome says how).")
     words = {name: rule.words for name, rule in meaning.rules.items()}
     times = others[meaning.admitted].filter(has_code) if meaning.admitted else None
-    return Draft(attrition.table, words, tuple(attrition.steps), (*notes, *doubts), times)
+    return Draft(attrition.table, words, tuple(attrition.steps), (*notes, *doubts), times, rows)
 
 
 def _guess_version(batches: list[Admissions], where: str) -> tuple[int, list[str]]:
