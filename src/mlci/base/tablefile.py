@@ -495,11 +495,12 @@ def _left_out(book: Any, read: str, sheets: list[tuple[str, list[list[Any]]]]) -
 
 
 def _of_errors(many: int) -> str:
-    """Return a sentence on cells of a workbook that hold an error."""
+    """Return a sentence on cells of a workbook that hold an error, or a formula that was never calculated."""
     if not many:
         return ""
     subject = "1 cell of the workbook holds" if many == 1 else f"{many:,} cells of the workbook hold"
-    return f"{subject} an error, such as #REF!, and {'counts' if many == 1 else 'count'} as empty."
+    verb = "counts" if many == 1 else "count"
+    return f"{subject} an error, such as #REF!, or a formula without a result, and {verb} as empty."
 
 
 def _as_text(cell: Any) -> str | None:
