@@ -262,7 +262,7 @@ def test_invalid_input_and_settings_raise_an_error():
             untrained().explain(as_admissions(lists, icd_version=10))
     frame = pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"]})
     for wrong, got in ((frame, "DataFrame"), (None, "NoneType"), ("I50.9", "str"), ([["I50.9"]], "a list of lists")):
-        with pytest.raises(InputError, match=f"explain: expected the codes of one admission, .*; got {got}"):
+        with pytest.raises(InputError, match=f"explain: expected a list of codes of one admission, .*; got {got}"):
             untrained().explain(wrong)
 
 

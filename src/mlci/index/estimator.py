@@ -434,7 +434,7 @@ def _of_one_admission(codes: Any) -> list[str]:
         if not any(isinstance(code, list | tuple) for code in found):
             return found
         got = "a list of lists"
-    raise InputError(f'explain: expected the codes of one admission, such as ["I50.9", "N17.9"]; got {got}.')
+    raise InputError(f'explain: expected a list of codes of one admission, such as ["I50.9", "N17.9"]; got {got}.')
 
 
 def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> dict[str, Any]:
