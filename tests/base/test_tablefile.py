@@ -212,6 +212,17 @@ def test_long_identifiers_are_written_to_a_workbook_as_text(tmp_path):
     assert [row["admission_id"] for row in content(tmp_path / "a.xlsx")] == [str(number) for number in ids]
 
 
+@pytest.mark.parametrize("shortened", ["1.23457E+18", "1,23E+18", "1E+18"])
+def test_identifiers_that_a_spreadsheet_has_shortened_are_refused(shortened, tmp_path):
+    rows = [f"A{place};7;I10;0" for place in range(3)]
+    for column, row in (("visit", f"{shortened};7;I10;0"), ("mrn", f"A9;{shortened};I10;0")):
+        (tmp_path / "a.csv").write_text("\n".join(["visit;mrn;code;died", *rows, row]))
+        with pytest.raises(InputError, match=f"column {column}, row 5: is a number that a spreadsheet has shortened"):
+            build_cohort("file", tmp_path / "a.csv", icd_version=10)
+    (tmp_path / "a.csv").write_text("visit;mrn;code;died\n12E5;A.1E+7;I10;0\n")  # digits of other identifiers
+    assert build_cohort("file", tmp_path / "a.csv", icd_version=10).table["subject_id"].to_pylist() == ["A.1E+7"]
+
+
 def test_identifiers_that_a_workbook_has_rounded_are_refused(tmp_path):
     long = [1234567890123456788, 1234567890123456789]  # a workbook holds one number for both
     visits = {"visit": [1, 2], "DX1": ["I50.9", "I10"], "died": [0, 1]}

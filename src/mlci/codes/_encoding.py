@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW = "__row__"  # a column that holds the positions of rows in their table, once rows were moved
+SCIENTIFIC = r"^\d(?:[.,]\d+)?E\+\d+$"
 NO_CODE = ("", "NA", "NAN", "NULL", "NONE", "UNKNOWN", "MISSING")  # normalised cells that hold no code
 SEPARATORS = r"[\s,;|]+"
 CODE_LIKE = rf"(?:[A-Za-z][0-9]|[0-9]{{2}})[0-9A-Za-z.]{{1,7}}[^0-9A-Za-z\s,;|]*(?:{JOINT}[A-Za-z])?"
@@ -450,7 +451,7 @@ def _indices(encoded: "pa.DictionaryArray") -> np.ndarray:
 
 
 def check_ids(ids: "pa.Array", name: str | None, where: str, row_number: Callable[[int], int]) -> "pa.Array":
-    """Return identifiers of admissions as they are; refuse empty ones, lists and structs."""
+    """Return identifiers of admissions as they are; refuse empty and shortened ones, lists and structs."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -459,7 +460,21 @@ def check_ids(ids: "pa.Array", name: str | None, where: str, row_number: Callabl
     empty = pc.index(are_empty(ids), True).as_py()
     if empty >= 0:
         raise InputError(f"{where}: column {name}, row {row_number(empty)}: is empty; each row needs its admission.")
+    check_unshortened(ids, name, where, row_number)
     return ids
+
+
+def check_unshortened(ids: Any, name: str | None, where: str, row_number: Callable[[int], int]) -> None:
+    """Refuse identifiers that a spreadsheet has shortened to 1.23E+18, because different ones then look the same."""
+    import pyarrow.compute as pc
+
+    if _is_text(ids.type) and pc.any(pc.match_substring(ids, "E+")).as_py():
+        place = pc.index(pc.match_substring_regex(ids, SCIENTIFIC), True).as_py()
+        if place >= 0:
+            raise InputError(
+                f"{where}: column {name}, row {row_number(place)}: is a number that a spreadsheet has shortened, as in "
+                "1.23E+18; identifiers of that length must be text there."
+            )
 
 
 def are_empty(ids: Any) -> Any:

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError, kind_of
 from mlci.base.tablefile import TableFile
 from mlci.codes import certainty, poa
-from mlci.codes._encoding import are_empty
+from mlci.codes._encoding import are_empty, check_unshortened
 from mlci.codes.admissions import Admissions
 from mlci.codes.streams import ROW, stream_table
 from mlci.codes.versions import guess_version
@@ -222,6 +222,7 @@ def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray
     empty = pc.index(are_empty(column), True).as_py()
     if empty >= 0:
         raise InputError(f"{where}: column {name}, row {row_of[empty]}: is empty; each admission needs its patient.")
+    check_unshortened(column, name, where, lambda place: row_of[place])
     if not pa.types.is_string(column.type):
         return column
     whole = pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9]\d{0,17})$")).as_py()
