@@ -1,5 +1,7 @@
 """One table, wide, long or with lists, from a file or a frame, with rules or guesses, gives the same cohort."""
 
+import uuid
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -215,6 +217,19 @@ def test_a_value_that_does_not_fit_is_reported_with_column_and_row(tmp_path, fra
 def test_an_outcome_needs_a_name_and_a_rule(words):
     done = CliRunner().invoke(cli, ["cohort", "file", "v.csv", "-o", "c.parquet", "--outcome", words])
     assert "is not NAME=RULE" in str(done.exception)
+
+
+def test_durations_are_not_taken_for_days():
+    frame = VISITS.assign(los=pd.to_timedelta([1.0] * len(VISITS), unit="D"))  # Arrow would compare nanoseconds
+    with pytest.raises(mlci.InputError, match=r"column los, row 1: text of .* is not a number such as 3.5"):
+        mlci.Cohort.from_frame(frame, **SAID, outcomes={"long_stay": "los > 7"})
+
+
+def test_identifiers_of_other_types_are_refused():
+    frame = VISITS.assign(visit_id=[uuid.UUID(int=place) for place in range(len(VISITS))])
+    for refused in (mlci.Cohort.from_frame, mlci.charlson):
+        with pytest.raises(mlci.InputError, match=r"column visit_id: .*; an admission needs one number or text"):
+            refused(frame)
 
 
 def test_patients_in_several_splits_are_reported():

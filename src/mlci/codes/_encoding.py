@@ -457,6 +457,8 @@ def check_ids(ids: "pa.Array", name: str | None, where: str, row_number: Callabl
 
     if pa.types.is_nested(ids.type):
         raise InputError(f"{where}: column {name}: holds lists or structs; an admission needs one number or text.")
+    if isinstance(ids.type, pa.BaseExtensionType):
+        raise InputError(f"{where}: column {name}: is of the type {ids.type}; an admission needs one number or text.")
     empty = pc.index(are_empty(ids), True).as_py()
     if empty >= 0:
         raise InputError(f"{where}: column {name}, row {row_number(empty)}: is empty; each row needs its admission.")

@@ -193,13 +193,13 @@ def stream_table(
 
 
 def _checked(file: TableFile, layout: Layout, columns: list[str], *, rows: int) -> Iterator["pa.Table"]:
-    """Read columns of a file; refuse identifiers of a type that Arrow cannot compare (lists, structs, all null)."""
+    """Read columns of a file; refuse identifiers of a type that Arrow cannot compare (lists, UUIDs, all null)."""
     import pyarrow as pa
 
     for table in file.read(columns, repeated=layout.codes, rows=rows):
         if layout.id in table.column_names:
             kind = table.schema.field(layout.id).type
-            if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            if pa.types.is_nested(kind) or pa.types.is_null(kind) or isinstance(kind, pa.BaseExtensionType):
                 check_ids(one_chunk(table[layout.id]), layout.id, file.where, file.row_number)
         yield table
 

@@ -317,7 +317,12 @@ def _mostly_fits(file: TableFile, rule: Rule) -> bool:
 
 
 def applied(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
-    """Return a rule's outcome for each row, and whether the row has a value at all."""
+    """Return a rule's outcome for each row, and whether the row has a value at all.
+
+    Durations become text such as "9 days, 0:00:00", which is no number: Arrow would count their units, not days.
+    """
+    if pa.types.is_duration(column.type):
+        column = pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
     table = ibis.memtable(pa.table({"text": column.cast(pa.string())}))
     number = table.text.strip().try_cast("float64")
     rows = table.select(value=rule.of(table.text, number), filled=known(table.text)).to_pyarrow()
