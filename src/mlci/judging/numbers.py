@@ -46,21 +46,32 @@ def numeric_column(cohort: Cohort, name: str) -> np.ndarray:
     >>> numeric_column(build_cohort("synthetic", 300), "age").dtype
     dtype('float64')
     """
-    frame = cohort.table.to_pandas()
-    kept = frame.select_dtypes("number").columns
-    if name in kept:
-        return frame[name].to_numpy(dtype=float)
-    is_text = name in frame and pa.types.is_string(cohort.table.schema.field(name).type)
-    values = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=float) if is_text else np.empty(0)
-    if not np.isfinite(values).any():
-        text = f"; {name} holds text" if is_text else ""
-        raise InputError(f"the cohort has no numeric column {name}; it has {', '.join(kept)}{text}.")
-    odd = frame[name].notna().to_numpy() & ~np.isfinite(values)
+    schema, column = cohort.table.schema, cohort.table[name] if name in cohort.table.column_names else None
+    if column is not None and _is_number(column.type):
+        return column.cast(pa.float64()).to_numpy()
+    text = None if column is None or not _is_text(column.type) else column.cast(pa.string()).to_pandas()
+    values = np.empty(0) if text is None else pd.to_numeric(text, errors="coerce").to_numpy(dtype=float)
+    if text is None or not np.isfinite(values).any():
+        kept = ", ".join(field.name for field in schema if _is_number(field.type))
+        raise InputError(
+            f"the cohort has no numeric column {name}; it has {kept}{'' if text is None else f'; {name} holds text'}."
+        )
+    odd = text.notna().to_numpy() & ~np.isfinite(values)
     if odd.any():
         row = int(np.argmax(odd))
-        kind = kind_of(frame[name].iloc[row])
-        raise InputError(f"the cohort: column {name}, row {row + 1}: {kind} is not a number such as 3.5.")
+        raise InputError(
+            f"the cohort: column {name}, row {row + 1}: {kind_of(text.iloc[row])} is not a number such as 3.5."
+        )
     return values
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def judge_numbers(
