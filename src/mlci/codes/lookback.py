@@ -250,6 +250,22 @@ def since_first(patients: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     return seconds - first[patients]
 
 
+def _first_odd(text: "pa.Array") -> int:
+    """Return the place of the first value that is no time, in an array that has one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    start, end = 0, len(text)
+    while end - start > 1:
+        middle = (start + end) // 2
+        try:
+            pc.cast(text[start:middle], pa.timestamp("s"), safe=False)
+            start = middle
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            end = middle
+    return start
+
+
 def seconds_of(
     moments: "pa.Array | pa.ChunkedArray", where: str, rows: "np.ndarray | None" = None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -287,19 +303,3 @@ def seconds_of(
         ) from None
     known = pc.is_valid(moments).to_numpy(zero_copy_only=False)
     return pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(), known
-
-
-def _first_odd(text: "pa.Array") -> int:
-    """Return the place of the first value that is no time, in an array that has one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    start, end = 0, len(text)
-    while end - start > 1:
-        middle = (start + end) // 2
-        try:
-            pc.cast(text[start:middle], pa.timestamp("s"), safe=False)
-            start = middle
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            end = middle
-    return start
