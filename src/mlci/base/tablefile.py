@@ -435,11 +435,11 @@ def _open_excel(path: Path, where: str) -> TableFile:
         filled = [(sheet.name, found) for sheet in sheets if (found := sheet.to_python(skip_empty_area=False))]
         name, cells = next(filter(_is_table, filled), filled[0] if filled else ("", []))
         doubt = _left_out(book, name, filled)
-    where += f", sheet {name_of(name)}" if doubt else ""
     start = next((place for place, row in enumerate(cells) if any(cell != "" for cell in row)), len(cells))
     if start == len(cells):
         raise InputError(f"{where}: is empty; a header row and rows below it are needed.")
     names = [str(_as_text(cell) or "") for cell in cells[start]]
+    where += f", sheet {name_of(name)}" if doubt else ""
     body = cells[start + 1 :]
     columns, numbers, dates, rounded = {}, {}, {}, {}
     for place, name in enumerate(names):

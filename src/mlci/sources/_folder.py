@@ -199,10 +199,10 @@ def _header(file: Path) -> list[str]:
         raise InputError(
             f"{file}: is not readable as {'gzipped ' * (opened is gzip.open)}CSV text ({error})."
         ) from error
-    if any("\N{REPLACEMENT CHARACTER}" in name for name in header):
-        raise InputError(f"{file}: is not readable as CSV text: its header is not UTF-8; save the table as CSV UTF-8.")
     if not header:
         raise InputError(f"{file}: is empty; a header line and rows are needed.")
+    if any("\N{REPLACEMENT CHARACTER}" in name for name in header):
+        raise InputError(f"{file}: is not readable as CSV text: its header is not UTF-8; save the table as CSV UTF-8.")
     return header
 
 
