@@ -407,6 +407,8 @@ class Cohort:
         ...     len(read_cohort(f"{folder}/cohort.parquet"))
         2
         """
+        if is_sheet(path):
+            raise InputError(f"{path}: a cohort file is written as Parquet; name it .parquet.")
         facts = {
             "source": self.source,
             "outcomes": self.outcomes,

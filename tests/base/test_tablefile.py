@@ -15,6 +15,8 @@ import pytest
 
 from mlci.base.errors import InputError
 from mlci.base.tablefile import open_table, writing
+from mlci.cohort import build_cohort
+from mlci.judging.scores import read_scores
 
 FRAME = pd.DataFrame({"visit": ["007", "8"], "DX1": ["I50.9", "?"], "los": ["3", None]})
 ROWS = [{"visit": "007", "DX1": "I50.9", "los": "3"}, {"visit": "8", "DX1": None, "los": None}]
@@ -141,6 +143,10 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
             "row 2: 3 cells where the header has 2 (is there a title above the header?)",
         ),
         (b"", "it is empty; a header row and rows below it are needed"),
+        (
+            b"visit;DX1;ward\n\n1;I10;A\n2;I10;M\xe4nner\n",
+            "column ward, row 4: is not UTF-8; save the table as CSV UTF-8",
+        ),
         (b"visit,DX1\n1," + b"I" * 5_000_000 + b"\n2,I10\n", "a row has more than 2 MB"),
     ],
 )
@@ -189,12 +195,47 @@ def test_filled_sheets_that_are_not_read_are_named(tmp_path):
         assert (
             file.doubt == "only the sheet March is read; filled too, and left out: April, Mai\N{REPLACEMENT CHARACTER}."
         )
+        assert file.where == f"{tmp_path / 'a.xlsx'}, sheet March"  # in all messages about the table
     workbook(tmp_path / "many.xlsx", {"first": nothing, **{f"m{n}": FRAME for n in range(8)}})
     with open_table(tmp_path / "many.xlsx") as file:
         assert file.doubt == "only the sheet m0 is read; filled too, and left out: m1, m2, m3, m4, m5 and others."
     workbook(tmp_path / "one.xlsx", {"first": nothing, "second": FRAME})
     with open_table(tmp_path / "one.xlsx") as file:
         assert file.doubt == ""
+        assert file.where == str(tmp_path / "one.xlsx")
+
+
+def test_long_identifiers_are_written_to_a_workbook_as_text(tmp_path):
+    ids = [234567890123456788, 234567890123456789, 7]
+    with writing(tmp_path / "a.xlsx") as write:
+        write(pa.table({"admission_id": ids, "score": [0.5, float("nan"), 1.0]}))
+    assert [row["admission_id"] for row in content(tmp_path / "a.xlsx")] == [str(number) for number in ids]
+
+
+@pytest.mark.parametrize("shortened", ["1.23457E+18", "1,23E+18", "1E+18"])
+def test_identifiers_that_a_spreadsheet_has_shortened_are_refused(shortened, tmp_path):
+    rows = [f"A{place};7;I10;0" for place in range(3)]
+    for column, row in (("visit", f"{shortened};7;I10;0"), ("mrn", f"A9;{shortened};I10;0")):
+        (tmp_path / "a.csv").write_text("\n".join(["visit;mrn;code;died", *rows, row]))
+        with pytest.raises(InputError, match=f"column {column}, row 5: is a number that a spreadsheet has shortened"):
+            build_cohort("file", tmp_path / "a.csv", icd_version=10)
+    (tmp_path / "a.csv").write_text("visit;mrn;code;died\n12E5;A.1E+7;I10;0\n")  # digits of other identifiers
+    assert build_cohort("file", tmp_path / "a.csv", icd_version=10).table["subject_id"].to_pylist() == ["A.1E+7"]
+
+
+def test_identifiers_that_a_workbook_has_rounded_are_refused(tmp_path):
+    long = [1234567890123456788, 1234567890123456789]  # a workbook holds one number for both
+    visits = {"visit": [1, 2], "DX1": ["I50.9", "I10"], "died": [0, 1]}
+    for name, column in (("id", "visit"), ("subject", "mrn")):
+        pd.DataFrame({**visits, column: [1, long[0]]}).to_excel(tmp_path / "a.xlsx", index=False)
+        with pytest.raises(InputError, match=f"column {column}, row 3: a workbook rounds numbers of more than 15"):
+            build_cohort("file", tmp_path / "a.xlsx", **{name: column})
+    pd.DataFrame({"admission_id": long, "score": [0.1, 0.2]}).to_excel(tmp_path / "a.xlsx", index=False)
+    with pytest.raises(InputError, match="column admission_id, row 2: a workbook rounds"):
+        read_scores(tmp_path / "a.xlsx")
+    pd.DataFrame({**visits, "mrn": [2**53 - 1, 1]}).to_excel(tmp_path / "a.xlsx", index=False)  # still exact
+    cohort = build_cohort("file", tmp_path / "a.xlsx", subject="mrn")
+    assert cohort.table["subject_id"].to_pylist() == [2**53 - 1, 1]
 
 
 def test_blanks_around_the_names_of_columns_are_no_part_of_them(tmp_path):

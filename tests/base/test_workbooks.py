@@ -108,15 +108,39 @@ def test_a_sheet_that_passes_for_a_picture_and_other_kinds_of_sheets_are_refused
         content(tmp_path / "a.ods")
 
 
+REPORTED = "an error, such as #REF!, or a formula without a result, and"
+
+
+@pytest.mark.parametrize(
+    ("cell", "reported"),
+    [
+        (b'<c r="B2" t="str"><f>A1</f><v>I50.9</v></c>', False),
+        (b'<c r="B2"><f t="shared" si="0"/><v>5</v></c>', False),
+        (b'<c r="B2" t="str"><f>A1</f><v></v></c>', False),  # an empty text
+        (b'<c r="B2"><f>A1</f><v></v></c>', True),  # as openpyxl writes it
+        (b'<c r="B2"><f>A1</f><v/></c>', True),
+        (b'<c r="B2"><f>A1</f></c>', True),
+        (b'<c r="B2" t="e"><f>A1</f><v>#REF!</v></c>', True),
+    ],
+)
+def test_formulas_that_were_never_calculated_are_reported(book, cell, reported):
+    written = rewritten(book, old=b'<c r="B2" t="s"><v>4</v></c>', new=cell)
+    charted = rewritten(
+        written.rename(book), old=b"</sheetData>", new=b"</sheetData><ext><line><x:f>A1</x:f></line></ext>"
+    )
+    with open_table(charted) as table:
+        assert table.doubt == (f"1 cell of the workbook holds {REPORTED} counts as empty." if reported else "")
+
+
 def test_cells_with_errors_are_counted_and_reported(book):
     code, number = b'<c r="B2" t="s"><v>4</v></c>', b'<c r="C2"><v>5</v></c>'
     wrong = rewritten(book, old=code, new=b'<c r="B2" t="e"><v>#N/A</v></c>')
     with open_table(wrong) as table:
-        assert table.doubt == "1 cell of the workbook holds an error, such as #REF!, and counts as empty."
+        assert table.doubt == f"1 cell of the workbook holds {REPORTED} counts as empty."
         assert [rows["DX1"].to_pylist() for rows in table.read(["DX1"])] == [[None, "E11.9"]]
     wrong = rewritten(wrong.rename(book), old=number, new=b'<c r="C2" t="e"><v>#REF!</v></c>')
     with open_table(wrong) as table:
-        assert table.doubt == "2 cells of the workbook hold an error, such as #REF!, and count as empty."
+        assert table.doubt == f"2 cells of the workbook hold {REPORTED} count as empty."
 
 
 def test_a_full_disk_is_a_plain_error():

@@ -132,6 +132,10 @@ CASES = {
         ["admissions.csv", "row 4"],
     ),
     "not text": (rewritten("hosp/admissions.csv", lambda b: b"\xff\xfe\x00\x80"), ["admissions.csv", "CSV text"]),
+    "not UTF-8": (
+        rewritten("hosp/diagnoses_icd.csv", lambda b: b.replace(b"E119", b"E11\xf6")),
+        ["diagnoses_icd.csv", "row 3: is not UTF-8; save the table as CSV UTF-8"],
+    ),
     "gzip cut off": (truncated, ["diagnoses_icd.csv.gz"]),
     "gzip that is none": (
         lambda folder: (hospitals.write(folder, TABLES) / "hosp/patients.csv").rename(folder / "hosp/patients.csv.gz"),

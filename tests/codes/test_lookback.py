@@ -75,6 +75,14 @@ def test_indices_of_a_file_are_those_of_its_cohort(tmp_path):
     frame.assign(day="05/31/2024").to_csv(tmp_path / "a.csv", index=False)
     with pytest.raises(mlci.InputError, match=r"a.csv: column day: not every time of admission is understood"):
         CliRunner().invoke(cli, [*words, "--admitted", "day"], catch_exceptions=False)
+    frame.loc[17, "day"] = "31.05.2024"  # the file has a header, so this is row 19
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(mlci.InputError, match=r"column day: not every time of admission is understood \(row 19\)"):
+        CliRunner().invoke(cli, [*words, "--admitted", "day"], catch_exceptions=False)
+    options = {"id": "visit", "codes": "DX1", "icd_version": 10, "admitted": "day", "look_back": 60}
+    frame.assign(died=0).to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(mlci.InputError, match=r"source file: not every time of admission is understood \(row 19\)"):
+        mlci.build_cohort("file", tmp_path / "a.csv", **options)
     with pytest.raises(mlci.InputError, match="lacks the column admitted, which a look-back needs"):
         CliRunner().invoke(cli, words, catch_exceptions=False)
     with pytest.raises(mlci.InputError, match="look_back: 0 is not allowed"):

@@ -232,6 +232,7 @@ def changed(**changes):
         ({}, {}, "needs outcomes with the codes"),
         (OUTCOMES, {"split": ["train"] * 1500}, "validation split has no admissions"),
         (OUTCOMES, {"split": ["train"]}, "split: has 1 values for 1500"),
+        (OUTCOMES, {"subjects": [1, 2]}, "subjects: has 2 values for 1500"),
         (OUTCOMES, {"split": ["train", "Valid"] * 750}, "split: text of 5 characters is not a split; allowed"),
     ],
 )
@@ -259,6 +260,10 @@ def test_invalid_input_and_settings_raise_an_error():
     for lists in ([], [["A000"], ["A001"]]):
         with pytest.raises(InputError, match=f"explain: takes one admission, not {len(lists)}"):
             untrained().explain(as_admissions(lists, icd_version=10))
+    frame = pd.DataFrame({"visit_id": [1], "DX1": ["I50.9"]})
+    for wrong, got in ((frame, "DataFrame"), (None, "NoneType"), ("I50.9", "str"), ([["I50.9"]], "a list of lists")):
+        with pytest.raises(InputError, match=f"explain: expected a list of codes of one admission, .*; got {got}"):
+            untrained().explain(wrong)
 
 
 def test_an_outcome_that_is_named_twice_counts_once(tmp_path):

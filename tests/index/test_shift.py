@@ -48,6 +48,16 @@ def test_more_codes_and_another_mix_are_reported_if_there_are_enough_admissions(
     assert shifts({}, found(births)) == []  # an older model file has no make-up
 
 
+def test_a_file_of_two_icd_versions_says_which_admissions_differ():
+    longer = [[*codes, *more] for codes, more in zip(LISTS[2500:2700], LISTS[2700:2900])]
+    [sentence] = shifts(THERE, found(longer))
+    assert sentence.startswith("these admissions have ")
+    [sentence] = shifts(THERE, {9: Makeup(), **found(longer)})
+    assert sentence.startswith("these ICD-10 admissions have ")
+    messages = shifts(THERE, {9: Makeup(), **found([["O80", "Z370"]] * 150)})
+    assert any(message.startswith("the mix of ICD-10 codes differs") for message in messages)
+
+
 def test_makeups_of_parts_add_up():
     whole, parts = found(LISTS[:400])[10], found(LISTS[:100])[10] + found(LISTS[100:400])[10]
     assert (whole.admissions, whole.codes, whole.squares) == (parts.admissions, parts.codes, parts.squares)

@@ -239,6 +239,7 @@ def test_unknown_values_are_left_out_and_counted(cohort):
         ({"weights": "hospital"}, "column hospital: is not numeric"),
         ({"weights": "severity"}, "column severity, row .*: is empty or negative"),
         ({"adjust": ["height"]}, "has no column height"),
+        ({"adjust": "height"}, "has no column height"),
         ({"adjust": ["hospital"]}, "column hospital: defines the groups; it cannot be adjusted for as well"),
     ],
 )
@@ -265,6 +266,8 @@ def test_a_group_without_a_reference_is_refused(cohort):
 def test_a_score_of_another_length_is_refused(cohort):
     with pytest.raises(mlci.InputError, match="score: has 3 admissions, but the cohort has 4060"):
         compare(cohort, [1.0, 2.0, 3.0], by="hospital", outcome="mortality")
+    with pytest.raises(mlci.InputError, match="scores: there are none; at least one is needed"):
+        compare(cohort, {}, by="hospital", outcome="mortality")
 
 
 def test_notebook_display(found):

@@ -1,9 +1,13 @@
+from datetime import timedelta
+from decimal import Decimal
+
 import numpy as np
+import polars as pl
 import pytest
 from scipy.stats import spearmanr
 
 from mlci.base.errors import InputError
-from mlci.cohort import build_cohort
+from mlci.cohort import Cohort, build_cohort
 from mlci.judging.numbers import judge_numbers, numeric_column
 from mlci.measures.design import Design
 
@@ -34,8 +38,29 @@ def test_expected_numbers_of_0_and_constant_numbers_have_no_ratio_and_no_varianc
     assert np.isnan(same.r2)
 
 
+def test_numbers_that_a_sheet_kept_as_text_are_read(tmp_path):
+    rows = ["visit,dx,died,days", "1,I10,0,3.5", "2,I10,1,", "3,I10,0,12"]
+    (tmp_path / "visits.csv").write_text("\n".join(rows))
+    cohort = build_cohort("file", tmp_path / "visits.csv", icd_version=10, keep=["days"])
+    assert numeric_column(cohort, "days").tolist() == pytest.approx([3.5, np.nan, 12], nan_ok=True)
+    (tmp_path / "visits.csv").write_text("\n".join([*rows, '4,I10,0,"3,5"']))
+    cohort = build_cohort("file", tmp_path / "visits.csv", icd_version=10, keep=["days"])
+    with pytest.raises(InputError, match="column days, row 4: text of 3 characters is not a number"):
+        numeric_column(cohort, "days")
+
+
+def test_numbers_of_every_type_are_read_and_durations_are_not():
+    frame = pl.DataFrame({"visit": [1, 2], "dx": ["I10", "I10"], "died": [0, 1], "text": ["3.5", None]})
+    exact = frame.with_columns(pl.Series("cost", [Decimal("3.5"), None]), pl.Series("stay", [timedelta(days=9), None]))
+    cohort = Cohort.from_frame(exact, icd_version=10, keep=["text", "cost", "stay"])
+    for name in ("text", "cost"):
+        assert numeric_column(cohort, name).tolist() == pytest.approx([3.5, np.nan], nan_ok=True)
+    with pytest.raises(InputError, match=r"has no numeric column stay; it has .*cost\."):
+        numeric_column(cohort, "stay")
+
+
 def test_a_column_that_is_not_numeric_is_named():
-    with pytest.raises(InputError, match=r"has no numeric column sex; it has .*age"):
+    with pytest.raises(InputError, match=r"has no numeric column sex; it has .*age.*; sex holds text\."):
         numeric_column(build_cohort("synthetic", 100), "sex")
 
 

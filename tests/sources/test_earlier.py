@@ -102,7 +102,7 @@ def test_a_wash_out_is_counted():
         (
             VISITS.assign(admit_date="soon"),
             {"look_back": 30},
-            "not every time of admission is understood; allowed is a date or time",
+            r"not every time of admission is understood \(row 1\); allowed is a date or time",
         ),
         (VISITS, {"wash_out": True}, "wash_out needs a look_back"),
         (VISITS, {"admitted": "when", "look_back": 30}, r"lacks the column when \(--admitted\)"),

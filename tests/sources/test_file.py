@@ -1,6 +1,7 @@
 """One table, wide, long or with lists, from a file or a frame, with rules or guesses, gives the same cohort."""
 
 import shlex
+import uuid
 
 import numpy as np
 import pandas as pd
@@ -227,10 +228,50 @@ def test_an_outcome_needs_a_name_and_a_rule(words):
     assert "is not NAME=RULE" in str(done.exception)
 
 
+def test_durations_are_not_taken_for_days():
+    frame = VISITS.assign(los=pd.to_timedelta([1.0] * len(VISITS), unit="D"))  # Arrow would compare nanoseconds
+    with pytest.raises(mlci.InputError, match=r"column los, row 1: text of .* is not a number such as 3.5"):
+        mlci.Cohort.from_frame(frame, **SAID, outcomes={"long_stay": "los > 7"})
+
+
+def test_identifiers_of_other_types_are_refused():
+    frame = VISITS.assign(visit_id=[uuid.UUID(int=place) for place in range(len(VISITS))])
+    for refused in (mlci.Cohort.from_frame, mlci.charlson):
+        with pytest.raises(mlci.InputError, match=r"column visit_id: .*; an admission needs one number or text"):
+            refused(frame)
+
+
+def test_patients_in_several_splits_are_reported():
+    said = "1 patients have admissions in more than one split, so figures of the test split look too good."
+    frame = pd.DataFrame({"id": [1, 2, 3], "mrn": [7, 7, 8], "DX1": ["I10"] * 3, "ward": [1, 2, 3], "died": [0, 1, 0]})
+    given = frame.assign(split=["train", "test", "test"])
+    assert said in mlci.Cohort.from_frame(given, icd_version=10).notes
+    assert said not in mlci.Cohort.from_frame(frame, icd_version=10).notes
+    assert said not in mlci.Cohort.from_frame(given.assign(mrn=[7, 8, 8]), icd_version=10).notes
+    one_each = {"proportions": [0.5, 0, 0.5], "split_by": "admission_id"}
+    many = pd.concat([frame.assign(id=frame["id"] + 3 * k) for k in range(30)])
+    assert any(
+        "more than one split" in note for note in mlci.build_cohort("file", many, icd_version=10, **one_each).notes
+    )
+
+
+def test_a_single_name_is_a_name_and_outcomes_need_rules():
+    assert "hospital" in mlci.Cohort.from_frame(VISITS, **SAID, keep="hospital").table.column_names
+    for wrong in ("died", ["died"]):
+        with pytest.raises(mlci.InputError, match="outcomes: a mapping of names to rules is needed"):
+            mlci.Cohort.from_frame(VISITS, **SAID, outcomes=wrong)
+
+
 def test_an_outcome_has_one_rule():
     words = ["cohort", "file", "v.csv", "-o", "c.parquet", "--outcome", "died=a:Y", "--outcome", "died = a:N"]
     said = str(CliRunner().invoke(cli, words).exception)
     assert said == "--outcome died: is given twice; each outcome has one rule."
+
+
+def test_python_does_not_write_a_cohort_under_the_name_of_a_sheet(tmp_path):
+    with pytest.raises(mlci.InputError, match=r"a.csv: a cohort file is written as Parquet; name it .parquet"):
+        mlci.build_cohort("synthetic", 5).write(tmp_path / "a.csv")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_cohort_is_not_written_under_the_name_of_a_sheet(tmp_path):

@@ -222,10 +222,10 @@ def test_sexes_are_read_however_they_are_written(tmp_path):
         "diagnoses": {"table": "dx", "admission_id": "visit", "code": "icd", "icd_version": 10},
         "outcomes": {"died": "died"},
     }
-    for written, found in ((["female", "M", "Unknown"], ["F", "M", None]), ([2, 1, 0], ["F", "M", None])):
+    for written in (["w", "m", "d"], ["female", "M", "Unknown"], [2, 1, 0]):
         stays = [["id", "gender", "died"], *([row, sex, row % 2] for row, sex in enumerate(written, 1))]
         cohort = mlci.build_cohort("tables", write(tmp_path, stays=stays, dx=dx), config=config)
-        assert cohort.table["sex"].to_pylist() == found
+        assert cohort.table["sex"].to_pylist() == ["F", "M", None]
         assert cohort.describe()["women"][0] == "1 (50.0%)"
     assert "column gender: 1 was read as male and 2 as female." in cohort.notes
     for row, odd in ((3, with_cell(stays, 2, 1, "lady")), (4, with_cell(stays, 1, 1, 1))):

@@ -681,7 +681,7 @@ def test_a_file_comes_back_scored(web, index, name, kind):
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.csv", b"admission_id,code\n1,\xff\xfe\n", "a.csv: is not a CSV table in UTF-8"),
+        ("a.csv", b"admission_id,code\n1,\xff\xfe\n", "a.csv: column code, row 2: is not UTF-8; save the table"),
         ("a.csv", b"who,what\n1,2\n", "a.csv: lacks the column codes"),
         ("a.parquet", b"PAR1 no", "a.parquet: is not a Parquet file that can be read"),
         ("a.csv", b"admission_id,codes,icd_version\n1,I10,11\n", "column icd_version, row 2"),

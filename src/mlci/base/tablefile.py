@@ -36,6 +36,9 @@ SEPARATORS = b",;\t|"
 NAMED = 5  # the most sheets, columns or rows that a message names
 DATES = (datetime.date, datetime.time, datetime.timedelta)  # of Excel; a datetime is a date too
 EXCEL_ROWS = 1_048_575  # rows of a sheet below its header
+UTF8 = "save the table as CSV UTF-8, or as .xlsx"
+EXACT = 2**53  # from here on, a workbook no longer tells whole numbers apart
+DIGITS = 10**15  # from here on, a spreadsheet shows zeros in place of the last digits of a whole number
 KINDS = ".csv, .tsv, .txt (also .gz, .bz2, .zst), .parquet or .xlsx"
 _CSV = re.compile(r"\.(csv|tsv|txt)(\.(gz|bz2|zst))?$")
 _PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -55,6 +58,7 @@ class TableFile:
     dates: Mapping[str, int] = field(default_factory=dict)  # the same for dates and times
     doubt: str = ""  # sentences on parts of the file that are not read
     empty: Sequence[int] | np.ndarray = ()  # positions of the empty rows, which `read` leaves out; ascending
+    rounded: Mapping[str, int] = field(default_factory=dict)  # the same as `numbers` for numbers that lost digits
 
     def __str__(self) -> str:
         return self.where
@@ -78,6 +82,22 @@ class TableFile:
         ['I50.9', 'E11.9']
         """
         return self.rows(list(columns), repeated, rows)
+
+    def check_exact(self, columns: Collection[str]) -> None:
+        """Refuse columns in which a workbook has rounded numbers, so that several identifiers may have become one.
+
+        Args:
+            columns: the columns to check.
+
+        >>> TableFile("a.xlsx", ("visit",), 2, lambda *_: iter(()), rounded={"visit": 3}).check_exact(["visit"])
+        Traceback (most recent call last):
+        mlci.base.errors.InputError: a.xlsx: column visit, row 3: a workbook rounds numbers of more than 15 digits; ...
+        """
+        for name in self.rounded.keys() & columns:
+            raise InputError(
+                f"{self.where}: column {name}, row {self.rounded[name]}: a workbook rounds numbers of more than 15 "
+                "digits; identifiers of that length must be text."
+            )
 
     def row_number(self, place: Any) -> Any:
         """Return the number that an editor shows next to a row.
@@ -259,9 +279,12 @@ class _Csv:
                 yield reader.schema.empty_table().rename_columns(names)  # a table without rows has its columns too
                 yield from (pa.Table.from_batches([part]).rename_columns(names) for part in reader)
         except pa.ArrowInvalid as error:
-            if threads and "Expected" in str(error):  # a row with too few cells: only one thread counts rows
+            if threads and re.search("Expected|UTF8", str(error)):  # only one thread counts rows
                 for _ in self.tables(columns, repeated, rows, threads=False):
                     pass
+            if cell := re.search(r"column #(\d+): Row #(\d+): .*UTF8", str(error)):
+                name, row = [*self.written][int(cell[1])], self._row(int(cell[2]))
+                raise InputError(f"{self.where}: column {name_of(name)}, row {row}: is not UTF-8; {UTF8}.") from None
             raise InputError(f"{self.where}: is not a CSV table in UTF-8: {_why(str(error), self._row)}.") from None
 
     def _row(self, number: int) -> int:
@@ -276,7 +299,7 @@ def _open_csv(path: Path, where: str) -> TableFile:
         with _Csv(path, where, ",", 0).bytes() as stream:
             header = stream.read(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").split(b"\n")[0]
         if not _is_utf8(header):
-            raise InputError(f"{where}: its header is not UTF-8; save the table as CSV UTF-8, or as .xlsx.")
+            raise InputError(f"{where}: its header is not UTF-8; {UTF8}.")
         file = _Csv(path, where, chr(max(SEPARATORS, key=re.sub(rb'"[^"]*"', b"", header).count)), len(header))
         with file.bytes() as stream:
             empty_lines = check_quotes(stream, file.delimiter, where)
@@ -416,8 +439,9 @@ def _open_excel(path: Path, where: str) -> TableFile:
     if start == len(cells):
         raise InputError(f"{where}: is empty; a header row and rows below it are needed.")
     names = [str(_as_text(cell) or "") for cell in cells[start]]
+    where += f", sheet {name_of(name)}" if doubt else ""
     body = cells[start + 1 :]
-    columns, numbers, dates = {}, {}, {}
+    columns, numbers, dates, rounded = {}, {}, {}, {}
     for place, name in enumerate(names):
         if not name:
             continue
@@ -431,6 +455,9 @@ def _open_excel(path: Path, where: str) -> TableFile:
         date = [isinstance(value, DATES) for value in values]
         if any(date):
             dates[name] = start + 2 + date.index(True)
+        large = [isinstance(value, int | float) and abs(value) >= EXACT for value in values]
+        if any(large):
+            rounded[name] = start + 2 + large.index(True)
     full = np.array([any(str(cell).strip() for cell in row) for row in body], dtype=bool)
     table = pa.table(columns).filter(pa.array(full))
 
@@ -441,7 +468,7 @@ def _open_excel(path: Path, where: str) -> TableFile:
     filled = [place for place in _unnamed(names) if any(_as_text(row[place]) for row in body)]
     sentences = [doubt, _of_errors(errors), _without_name(filled), _empty_sentence(full, start + 2)]
     doubt = " ".join(filter(None, sentences))
-    return TableFile(where, tuple(columns), start + 2, read, numbers, dates, doubt, np.flatnonzero(~full))
+    return TableFile(where, tuple(columns), start + 2, read, numbers, dates, doubt, np.flatnonzero(~full), rounded)
 
 
 def _is_table(sheet: tuple[str, list[list[Any]]]) -> bool:
@@ -468,11 +495,12 @@ def _left_out(book: Any, read: str, sheets: list[tuple[str, list[list[Any]]]]) -
 
 
 def _of_errors(many: int) -> str:
-    """Return a sentence on cells of a workbook that hold an error."""
+    """Return a sentence on cells of a workbook that hold an error, or a formula that was never calculated."""
     if not many:
         return ""
     subject = "1 cell of the workbook holds" if many == 1 else f"{many:,} cells of the workbook hold"
-    return f"{subject} an error, such as #REF!, and {'counts' if many == 1 else 'count'} as empty."
+    verb = "counts" if many == 1 else "count"
+    return f"{subject} an error, such as #REF!, or a formula without a result, and {verb} as empty."
 
 
 def _as_text(cell: Any) -> str | None:
@@ -586,4 +614,11 @@ class _Sheet:
             raise InputError(f"a sheet of Excel holds {EXCEL_ROWS:,} rows; write .parquet or .csv.")
         for row in zip(*(column.to_pylist() for column in table.columns)):
             self.row += 1
-            self.sheet.write_row(self.row, 0, [None if value != value else value for value in row])
+            self.sheet.write_row(self.row, 0, map(_as_cell, row))
+
+
+def _as_cell(value: Any) -> Any:
+    """Return a value as a workbook can hold it: nothing in place of NaN, and text in place of a long whole number."""
+    if isinstance(value, int) and abs(value) >= DIGITS:
+        return str(value)
+    return None if value != value else value

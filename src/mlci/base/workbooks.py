@@ -37,7 +37,7 @@ def check_workbook(path: Path, where: str) -> int:
         where: its name in messages.
 
     Returns:
-        How many cells hold an error, such as #REF!; a reader takes them as empty.
+        How many cells hold an error, such as #REF!, or a formula without a result; a reader takes them as empty.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -107,6 +107,8 @@ def _read(archive: zipfile.ZipFile, part: zipfile.ZipInfo, found: Any, where: st
     """Pass the elements and texts of a part to `found`; return its size in bytes."""
     unpacked, end = 0, b""
     parser = expat.ParserCreate()
+    if isinstance(found, _Sheet):
+        found.parser = parser
     parser.StartElementHandler, parser.CharacterDataHandler = found.start, getattr(found, "text", None)
     for block in _blocks(archive, part):
         unpacked += len(block)
@@ -145,20 +147,31 @@ class _Strings:
 
 
 class _Sheet:
-    """The cells of a sheet: their number, their rows and columns, how many refer to a text or hold an error."""
+    """The cells of a sheet: their number, their rows and columns, how many refer to a text or hold no value to read."""
 
     def __init__(self) -> None:
+        self.parser: Any = None
+        self.before = self.kind = ""  # the element before; the type of the cell
+        self.pending = 0  # 1 from the formula of a cell on until its result
         self.cells = self.refers = self.errors = self.row = self.unnamed = self.most_unnamed = 0
         self.rows, self.columns = {"0"}, {""}  # as text, so that each is converted only once
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
+        name = name.rpartition(":")[2] if name != "v" else name
         if name == "v":
+            if self.pending and self.kind == "str":  # a result, which may be an empty text
+                self._calculated("")
+            elif self.pending:
+                self.parser.CharacterDataHandler = self._calculated
             return
-        name = name.rpartition(":")[2]
+        if name == "f" and self.before == "c":  # of a cell, not of a chart
+            self.errors, self.pending = self.errors + 1, 1
+        self.before = name
         if name == "c":
+            self.pending, self.kind = 0, attributes.get("t", "")
             self.cells += 1
-            self.refers += attributes.get("t") == "s"
-            self.errors += attributes.get("t") == "e"
+            self.refers += self.kind == "s"
+            self.errors += self.kind == "e"
             if place := attributes.get("r"):
                 self.columns.add(place.rstrip(digits))
                 self.rows.add(place.lstrip(ascii_uppercase))
@@ -168,6 +181,11 @@ class _Sheet:
                 self.rows.add(str(self.row))
         elif name == "row":
             self.row, self.unnamed = int(attributes.get("r", self.row + 1)), 0
+
+    def _calculated(self, _: str) -> None:
+        """Note the result of a formula."""
+        self.errors, self.pending = self.errors - self.pending, 0
+        self.parser.CharacterDataHandler = None
 
     def check(self, where: str) -> None:
         down, right = max(map(int, self.rows)), max(map(_number, self.columns)) + self.most_unnamed

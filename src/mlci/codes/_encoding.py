@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW = "__row__"  # a column that holds the positions of rows in their table, once rows were moved
+SCIENTIFIC = r"^\d(?:[.,]\d+)?E\+\d+$"
 NO_CODE = ("", "NA", "NAN", "NULL", "NONE", "UNKNOWN", "MISSING")  # normalised cells that hold no code
 ZEROS = "codes must be text, since numbers lose leading zeros (038.9 becomes 38.9)"
 
@@ -356,16 +357,32 @@ def _indices(encoded: "pa.DictionaryArray") -> np.ndarray:
 
 
 def check_ids(ids: "pa.Array", name: str | None, where: str, row_number: Callable[[int], int]) -> "pa.Array":
-    """Return identifiers of admissions as they are; refuse empty ones, lists and structs."""
+    """Return identifiers of admissions as they are; refuse empty and shortened ones, lists and structs."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_nested(ids.type):
         raise InputError(f"{where}: column {name}: holds lists or structs; an admission needs one number or text.")
+    if isinstance(ids.type, pa.BaseExtensionType):
+        raise InputError(f"{where}: column {name}: is of the type {ids.type}; an admission needs one number or text.")
     empty = pc.index(are_empty(ids), True).as_py()
     if empty >= 0:
         raise InputError(f"{where}: column {name}, row {row_number(empty)}: is empty; each row needs its admission.")
+    check_unshortened(ids, name, where, row_number)
     return ids
+
+
+def check_unshortened(ids: Any, name: str | None, where: str, row_number: Callable[[int], int]) -> None:
+    """Refuse identifiers that a spreadsheet has shortened to 1.23E+18, because different ones then look the same."""
+    import pyarrow.compute as pc
+
+    if _is_text(ids.type) and pc.any(pc.match_substring(ids, "E+")).as_py():
+        place = pc.index(pc.match_substring_regex(ids, SCIENTIFIC), True).as_py()
+        if place >= 0:
+            raise InputError(
+                f"{where}: column {name}, row {row_number(place)}: is a number that a spreadsheet has shortened, as in "
+                "1.23E+18; identifiers of that length must be text there."
+            )
 
 
 def are_empty(ids: Any) -> Any:

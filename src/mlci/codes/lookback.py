@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlci.base.errors import InputError
+from mlci.codes._encoding import ROW
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +78,8 @@ class LookBack:
             known = table[OBSERVED].is_valid().to_numpy(zero_copy_only=False)
             seconds = np.rint(pc.fill_null(table[OBSERVED].cast("float64"), 0).to_numpy() * DAY).astype(np.int64)
         else:
-            seconds, known = seconds_of(table[admitted], f"{where}: column {admitted}")
+            rows = table[ROW].to_numpy() if ROW in table.column_names else None
+            seconds, known = seconds_of(table[admitted], f"{where}: column {admitted}", rows)
         found = table[self.subject].combine_chunks().dictionary_encode()
         known = known & found.is_valid().to_numpy(zero_copy_only=False)
         numbers = pc.fill_null(found.indices, 0).to_numpy()
@@ -248,12 +250,31 @@ def since_first(patients: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     return seconds - first[patients]
 
 
-def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.ndarray, np.ndarray]:
+def _first_odd(text: "pa.Array") -> int:
+    """Return the place of the first value that is no time, in an array that has one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    start, end = 0, len(text)
+    while end - start > 1:
+        middle = (start + end) // 2
+        try:
+            pc.cast(text[start:middle], pa.timestamp("s"), safe=False)
+            start = middle
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            end = middle
+    return start
+
+
+def seconds_of(
+    moments: "pa.Array | pa.ChunkedArray", where: str, rows: "np.ndarray | None" = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Read times as seconds since 1970.
 
     Args:
         moments: times, dates, or text such as 2024-05-31 or 2024-05-31 06:00.
         where: the table's name in messages.
+        rows: the number of each row in messages, if known.
 
     Returns:
         The seconds, and whether each time is known. A value that is no time raises an `InputError`.
@@ -272,9 +293,10 @@ def seconds_of(moments: "pa.Array | pa.ChunkedArray", where: str) -> tuple[np.nd
             raise pa.ArrowInvalid
         moments = pc.cast(text, pa.timestamp("s"), safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # text that is no time, or a type without a cast to times
+        row = "" if rows is None else f" (row {rows[_first_odd(text)]})"
         raise InputError(
-            f"{where}: not every time of admission is understood; allowed is a date or time such as 2024-05-31 or "
-            "2024-05-31 06:00, or empty."
+            f"{where}: not every time of admission is understood{row}; allowed is a date or time such as 2024-05-31 "
+            "or 2024-05-31 06:00, or empty."
         ) from None
     known = pc.is_valid(moments).to_numpy(zero_copy_only=False)
     return pc.fill_null(moments.cast(pa.int64()), 0).to_numpy(), known

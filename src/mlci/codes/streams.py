@@ -155,6 +155,7 @@ def stream_table(
             "column text, or restore the zeros (--restore-zeros)."
         )
     wanted = list(dict.fromkeys([*layout.columns, *carry]))
+    file.check_exact(wanted)
     long = layout.form == "long"
     many = 8 * batch if long else batch
     whole_ids = file.first_row > 1 and _ids_are_whole_numbers(file, layout.id)
@@ -192,13 +193,13 @@ def stream_table(
 
 
 def _checked(file: TableFile, layout: Layout, columns: list[str], *, rows: int) -> Iterator["pa.Table"]:
-    """Read columns of a file; refuse identifiers of a type that Arrow cannot compare (lists, structs, all null)."""
+    """Read columns of a file; refuse identifiers of a type that Arrow cannot compare (lists, UUIDs, all null)."""
     import pyarrow as pa
 
     for table in file.read(columns, repeated=layout.codes, rows=rows):
         if layout.id in table.column_names:
             kind = table.schema.field(layout.id).type
-            if pa.types.is_nested(kind) or pa.types.is_null(kind):
+            if pa.types.is_nested(kind) or pa.types.is_null(kind) or isinstance(kind, pa.BaseExtensionType):
                 check_ids(one_chunk(table[layout.id]), layout.id, file.where, file.row_number)
         yield table
 

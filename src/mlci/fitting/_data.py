@@ -91,7 +91,10 @@ def chosen_outcomes(rules: Mapping[str, str], chosen: Sequence[str] | None, wher
 
     >>> chosen_outcomes({"died": "expired", "stayed": "los > 7"}, ["stayed"], "cohort.parquet")
     {'stayed': 'los > 7'}
+    >>> chosen_outcomes({"died": "expired"}, "died", "cohort.parquet")  # a single name
+    {'died': 'expired'}
     """
+    chosen = [chosen] if isinstance(chosen, str) else chosen
     for name in chosen or ():
         if name not in rules:
             raise InputError(f"{where}: has no outcome {name}; it has {', '.join(rules) or 'none'}.")

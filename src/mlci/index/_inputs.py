@@ -58,14 +58,14 @@ def fit_inputs(data: Any, given: FitArguments, *, chosen: Sequence[str] | None, 
             raise InputError("fit needs outcomes with the codes: a frame or a dict of columns of 0, 1 and null.")
         rules, labels = dict.fromkeys(columns, ""), np.column_stack(list(columns.values()))
         subjects = range(len(admissions)) if given.subjects is None else given.subjects
+        for name, values in (("split", given.split), ("subjects", given.subjects)):
+            if values is not None and len(values) != len(admissions):
+                raise InputError(f"{name}: has {len(values)} values for {len(admissions)} admissions.")
         split = given.split
         if split is None:  # the same subject is always on the same side
             sides = md5_split([str(subject) for subject in subjects], (1 - VALID_SHARE, VALID_SHARE))
             split = np.array(["train", "valid"], dtype=object)[sides]
         parts = np.asarray(split, dtype=object)
-        for name, values in (("split", parts), ("subjects", subjects)):
-            if len(values) != len(admissions):
-                raise InputError(f"{name}: has {len(values)} values for {len(admissions)} admissions.")
         if odd := {*parts} - {*SPLITS}:
             raise InputError(f"split: {kind_of(odd.pop())} is not a split; allowed are {', '.join(SPLITS)}.")
     wanted = chosen_outcomes(rules, chosen, source)

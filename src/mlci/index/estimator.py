@@ -5,7 +5,7 @@ frames. Torch is imported to fit `deep` and `paper`, but not to fit `table` or t
 """
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Self
@@ -322,11 +322,9 @@ class MLCI(TransformerMixin, BaseEstimator):
         >>> abs(explanation.base_score + sum(effect.effect for effect in explanation) - explanation.score) < 1e-9
         True
         """
-        if isinstance(codes, str):
-            raise InputError('explain: expected a list of codes such as ["I50.9", "N17.9"], got a single string.')
         model = self._model
         ready = isinstance(codes, Admissions)
-        admissions = codes if ready else as_admissions([list(codes)], icd_version=icd_version)
+        admissions = codes if ready else as_admissions([_of_one_admission(codes)], icd_version=icd_version)
         if len(admissions) != 1:
             raise InputError(f"explain: takes one admission, not {len(admissions):,}.")
         for sentence in certainty.notes(admissions.unsure):
@@ -426,6 +424,17 @@ def load(path: str | Path) -> MLCI:
     index = MLCI(recipe=card["recipe"], config=config, outcomes=list(model.outcomes), seed=card["seed"])
     index.model_ = model
     return index
+
+
+def _of_one_admission(codes: Any) -> list[str]:
+    """Return the codes of one admission as a list; refuse a text, a frame, and the codes of several admissions."""
+    got = type(codes).__name__
+    if isinstance(codes, Iterable) and not isinstance(codes, str | Mapping) and not hasattr(codes, "columns"):
+        found = list(codes)
+        if not any(isinstance(code, list | tuple) for code in found):
+            return found
+        got = "a list of lists"
+    raise InputError(f'explain: expected a list of codes of one admission, such as ["I50.9", "N17.9"]; got {got}.')
 
 
 def _risk_parts(model: Model, reading: Reading, people: np.ndarray | None) -> dict[str, Any]:

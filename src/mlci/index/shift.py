@@ -242,19 +242,22 @@ def shifts(training: Mapping[str, Mapping[str, Any]], found: Mapping[int, Makeup
     """
     sentences = []
     for version, here in found.items():
+        kind = f"ICD-{version} " if version and len(found) > 1 else ""
         there = _like(training, version)
         if there is None or here.admissions < ENOUGH:
             continue
         ratio = here.mean / max(there.mean, 1e-9)
         if max(ratio, 1 / max(ratio, 1e-9)) > RATIO and abs(here.mean - there.mean) > SURE * here.error:
             sentences.append(
-                f"these admissions have {here.mean:.1f} codes each, those of training had {there.mean:.1f}, so scores "
-                f"and risks are {'higher' if ratio > 1 else 'lower'}."
+                f"these {kind}admissions have {here.mean:.1f} codes each, those of training had {there.mean:.1f}, so "
+                f"scores and risks are {'higher' if ratio > 1 else 'lower'}."
             )
         apart, movers = distance(there, here)
         if apart > DISTANCE:
             named = "; ".join(_mover(code, version, *shares) for code, shares in movers)
-            sentences.append(f"the mix of codes differs from that of training by {apart:.0%} (moved most: {named}).")
+            sentences.append(
+                f"the mix of {kind}codes differs from that of training by {apart:.0%} (moved most: {named})."
+            )
     return sentences
 
 

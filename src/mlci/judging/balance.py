@@ -95,6 +95,7 @@ def balance(
     3      points   weighting  difference
     6      points  regression        odds
     """
+    adjust = [adjust] if isinstance(adjust, str) else adjust
     if adjust is None:
         adjust = [name for name in ("age", "sex") if name in cohort.table.column_names and name != treatment]
     if treatment in adjust:

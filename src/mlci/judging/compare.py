@@ -193,6 +193,7 @@ def compare(
     """
     if overdispersion not in ratios.METHODS:
         raise InputError(f"overdispersion {overdispersion!r}: allowed are {', '.join(ratios.METHODS)}.")
+    adjust = [adjust] if isinstance(adjust, str) else adjust
     ground = _prepare(cohort, by, outcome, weights)
     overdispersion = overdispersion if len(ground.names) >= FEW else "none"
     models = {name: as_scores(column, name) for name, column in columns_of(scores, "score").items()}

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from scipy.special import stdtrit
 
-from mlci.base.errors import InputError
+from mlci.base.errors import InputError, kind_of
 from mlci.cohort import Cohort
 from mlci.measures.design import Design, as_design
 from mlci.measures.numeric import (
@@ -39,16 +40,38 @@ COLUMNS = [
 
 
 def numeric_column(cohort: Cohort, name: str) -> np.ndarray:
-    """Return the numeric column `name` of a `cohort`, NaN if unknown.
+    """Return the numeric column `name` of a `cohort`, NaN if unknown; numbers that a sheet holds as text are read.
 
     >>> from mlci.cohort import build_cohort
     >>> numeric_column(build_cohort("synthetic", 300), "age").dtype
     dtype('float64')
     """
-    kept = cohort.table.to_pandas().select_dtypes("number").columns
-    if name not in kept:
-        raise InputError(f"the cohort has no numeric column {name}; it has {', '.join(kept)}.")
-    return cohort.table[name].to_pandas().to_numpy(dtype=float)
+    schema, column = cohort.table.schema, cohort.table[name] if name in cohort.table.column_names else None
+    if column is not None and _is_number(column.type):
+        return column.cast(pa.float64()).to_numpy()
+    text = None if column is None or not _is_text(column.type) else column.cast(pa.string()).to_pandas()
+    values = np.empty(0) if text is None else pd.to_numeric(text, errors="coerce").to_numpy(dtype=float)
+    if text is None or not np.isfinite(values).any():
+        kept = ", ".join(field.name for field in schema if _is_number(field.type))
+        raise InputError(
+            f"the cohort has no numeric column {name}; it has {kept}{'' if text is None else f'; {name} holds text'}."
+        )
+    odd = text.notna().to_numpy() & ~np.isfinite(values)
+    if odd.any():
+        row = int(np.argmax(odd))
+        raise InputError(
+            f"the cohort: column {name}, row {row + 1}: {kind_of(text.iloc[row])} is not a number such as 3.5."
+        )
+    return values
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def judge_numbers(

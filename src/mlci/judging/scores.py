@@ -232,6 +232,7 @@ def _read_sheet(path: str | Path) -> tuple[pa.Table, Callable[[int], int]]:
     Return the number of a row in an editor too.
     """
     with open_table(path) as file:
+        file.check_exact([KEY])
         table = pa.concat_tables(file.read([name for name in file.names if name]))
     for place, name in enumerate(table.column_names):
         if name != KEY and table[name].null_count < len(table):

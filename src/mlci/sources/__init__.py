@@ -27,6 +27,7 @@ from mlci.base.errors import InputError
 from mlci.base.plugins import plugins
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 GROUP = "mlci.sources"  # the entry points with which other packages add a source
@@ -45,7 +46,8 @@ class Step:
 class Draft:
     """What a source returns; `outcomes` maps each outcome's column to its rule in words.
 
-    `admitted` holds the time of each admission, if the source has it; a look-back needs it.
+    `admitted` holds the time of each admission, if the source has it; a look-back needs it. `rows` are the numbers of
+    the rows of `admitted` in messages, if the source is one table.
     """
 
     table: "pa.Table"
@@ -53,6 +55,7 @@ class Draft:
     attrition: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
     admitted: "pa.Array | pa.ChunkedArray | None" = None
+    rows: "np.ndarray | None" = None
 
 
 @dataclass

@@ -53,6 +53,10 @@ def assembled(draft: Draft, source: str, *, split_by: str, proportions: Sequence
         table = table.select([*order, *rest])
         table = table.cast(_canonical(table.schema))
         table = table.add_column(len(order), "split", split.result())
+    if ("split" in draft.table.column_names or split_by != "subject_id") and (divided := _divided(table)):
+        notes.append(
+            f"{divided:,} patients have admissions in more than one split, so figures of the test split look too good."
+        )
     return replace(draft, table=table.combine_chunks(), notes=tuple(notes))
 
 
@@ -68,6 +72,13 @@ def _splits(table: pa.Table, source: str, split_by: str, proportions: Sequence[f
     if split_by not in table.column_names:
         raise InputError(f"source {source}: no column {split_by} to split by; it has {', '.join(table.column_names)}.")
     return _split(table[split_by], proportions)
+
+
+def _divided(table: pa.Table) -> int:
+    """Return how many patients have admissions in more than one split."""
+    known = table.select(["subject_id", "split"]).drop_null()
+    splits = known.group_by("subject_id").aggregate([("split", "count_distinct")])["split_count_distinct"]
+    return pc.sum(pc.greater(splits, 1)).as_py() or 0
 
 
 def check_proportions(proportions: Sequence[float]) -> None:

@@ -5,6 +5,7 @@ numbers and times, and its errors name what it refuses. So large files, and file
 to DuckDB. DuckDB does not check the checksum and the end of a gzipped file; `check_whole` does.
 """
 
+import gzip
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -47,8 +48,10 @@ def read(file: Path, kinds: Mapping[str, str]) -> pa.Table | None:
         for whole in (pa.int32(), pa.int64()):  # int32 is enough for most files and takes half the memory
             try:
                 return _read(file, {name: whole if kind == "int64" else TYPES[kind] for name, kind in kinds.items()})
-            except (pa.ArrowInvalid, pa.ArrowKeyError):  # odd values, or a missing column: DuckDB reads it or says why
-                pass
+            except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+                if "UTF8" in str(error):  # which DuckDB may not survive
+                    raise _not_utf8(file) from None
+                # Odd values, or a missing column: DuckDB reads it or says why.
             except OSError:  # damaged
                 break
     if packed:
@@ -62,6 +65,19 @@ def _read(file: Path, types: Mapping[str, pa.DataType]) -> pa.Table:
     )
     with pa.input_stream(str(file), compression="gzip" if is_packed(file) else None) as stream:
         return pc.read_csv(stream, read_options=pc.ReadOptions(block_size=BLOCK), convert_options=options)
+
+
+def _not_utf8(file: Path) -> InputError:
+    """Return the error of a file with text in another encoding; it names the first such row."""
+    row = 1
+    with (gzip.open if is_packed(file) else open)(file, "rb") as lines:
+        for line in lines:
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                break
+            row += 1
+    return InputError(f"{file}: row {row}: is not UTF-8; save the table as CSV UTF-8.")
 
 
 def check_whole(file: Path) -> None:

@@ -48,7 +48,7 @@ def with_times(draft: Draft, source: str, *, needed: bool) -> Draft:
     if OBSERVED in draft.table.column_names:
         raise InputError(f"source {source}: the name {OBSERVED} is taken; give the kept column another one.")
     try:
-        seconds, known = seconds_of(draft.admitted, f"source {source}")
+        seconds, known = seconds_of(draft.admitted, f"source {source}", draft.rows)
     except InputError as error:
         if needed:
             raise

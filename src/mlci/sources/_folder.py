@@ -193,9 +193,9 @@ def _csv_scan(file: Path, kinds: Mapping[str, str]) -> str:
 def _header(file: Path) -> list[str]:
     opened = gzip.open if is_packed(file) else open
     try:
-        with opened(file, "rt", encoding="utf-8-sig", newline="") as lines:
+        with opened(file, "rt", encoding="utf-8-sig", errors="replace", newline="") as lines:  # rows are checked later
             header = next(csv.reader(lines), None)
-    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except (gzip.BadGzipFile, EOFError, csv.Error) as error:
         raise InputError(
             f"{file}: is not readable as {'gzipped ' * (opened is gzip.open)}CSV text ({error})."
         ) from error
@@ -203,6 +203,8 @@ def _header(file: Path) -> list[str]:
         raise InputError(f"{file}: is empty; a header line and rows are needed.")
     if not any(map(str.strip, header)):
         raise InputError(f"{file}: its first line is empty; the names of the columns belong there.")
+    if any("\N{REPLACEMENT CHARACTER}" in name for name in header):
+        raise InputError(f"{file}: is not readable as CSV text: its header is not UTF-8; save the table as CSV UTF-8.")
     return header
 
 

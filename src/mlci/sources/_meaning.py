@@ -178,8 +178,7 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
     ...     {name: rule.column for name, rule in meaning.rules.items()}
     {'mortality': 'died'}
     """
-    stated = (*_configured(config).items(), *options.items())
-    given = {name: value for name, value in stated if value not in (None, (), {}, [])}
+    given = _given(options, config)
     version, column = version_or_column(given.get("icd_version"))
     layout = file_layout(file, id=given.get("id"), codes=given.get("codes"), version=column, poa=poa.ANY)
     free = [name for name in file.names if name not in layout.columns]
@@ -235,6 +234,17 @@ def understand(file: TableFile, options: Mapping[str, Any], config: Any = None) 
         guessed=tuple(name for name, value in values.items() if value and not given.get(name)),
         unfit=unfit,
     )
+
+
+def _given(options: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """Return the options that the user gave, in the call or in a TOML file."""
+    stated = (*_configured(config).items(), *options.items())
+    given = {name: value for name, value in stated if value not in (None, (), {}, [])}
+    if not isinstance(given.get("outcomes", {}), Mapping):
+        raise InputError('outcomes: a mapping of names to rules is needed, such as {"mortality": "expired:Y"}.')
+    if isinstance(given.get("keep"), str):
+        given["keep"] = [given["keep"]]
+    return given
 
 
 class _Section(BaseModel):
@@ -313,7 +323,12 @@ def _mostly_fits(file: TableFile, rule: Rule) -> bool:
 
 
 def applied(column: pa.ChunkedArray | pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
-    """Return a rule's outcome for each row, and whether the row has a value at all."""
+    """Return a rule's outcome for each row, and whether the row has a value at all.
+
+    Durations become text such as "9 days, 0:00:00", which is no number: Arrow would count their units, not days.
+    """
+    if pa.types.is_duration(column.type):
+        column = pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
     table = ibis.memtable(pa.table({"text": column.cast(pa.string())}))
     number = table.text.strip().try_cast("float64")
     rows = table.select(value=rule.of(table.text, number), filled=known(table.text)).to_pyarrow()

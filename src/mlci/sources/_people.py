@@ -21,6 +21,8 @@ NEITHER = (
     "o",
     "x",
     "other",
+    "d",
+    "divers",
     *ZERO,
     "9",
     "3",

@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from mlci.base.errors import InputError, kind_of
 from mlci.base.tablefile import TableFile
 from mlci.codes import certainty, poa
-from mlci.codes._encoding import are_empty
+from mlci.codes._encoding import are_empty, check_unshortened
 from mlci.codes.admissions import Admissions
 from mlci.codes.lookback import trimmed
 from mlci.codes.streams import ROW, stream_table
@@ -134,8 +134,9 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
     attrition = Attrition(pa.table(columns), f"admissions of {file.where}")
     has_code = pc.greater(pc.list_value_length(codes), 0)
     attrition.keep(has_code, "has a diagnosis")
+    rows = row_of[has_code.to_numpy(zero_copy_only=False)]
     if found := twins(attrition.table["admission_id"]):
-        first, later = row_of[has_code.to_numpy(zero_copy_only=False)][[found.first, found.later]]
+        first, later = rows[[found.first, found.later]]
         raise InputError(f"{file.where}: column {meaning.layout.id}, {found.words(first, later)}.")
     if dropped:
         notes.append(f"{dropped} diagnoses of another ICD version than the rest of their admission were dropped.")
@@ -156,7 +157,7 @@ def _draft(file: TableFile, meaning: Meaning, *, restore_zeros: bool) -> Draft:
         notes.append(f"column {name} is not used as an outcome: most of its values do not fit (--outcome says how).")
     words = {name: rule.words for name, rule in meaning.rules.items()}
     times = others[meaning.admitted].filter(has_code) if meaning.admitted else None
-    return Draft(attrition.table, words, tuple(attrition.steps), (*notes, *doubts), times)
+    return Draft(attrition.table, words, tuple(attrition.steps), (*notes, *doubts), times, rows)
 
 
 def _guess_version(batches: list[Admissions], where: str) -> tuple[int, list[str]]:
@@ -222,6 +223,7 @@ def _subjects(column: pa.ChunkedArray, where: str, name: str, row_of: np.ndarray
     empty = pc.index(are_empty(column), True).as_py()
     if empty >= 0:
         raise InputError(f"{where}: column {name}, row {row_of[empty]}: is empty; each admission needs its patient.")
+    check_unshortened(column, name, where, lambda place: row_of[place])
     if not pa.types.is_string(column.type):
         return column
     whole = pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9]\d{0,17})$")).as_py()
