@@ -67,6 +67,9 @@ def test_patients_with_several_admissions_are_permuted_as_a_whole():
     assert numeric_independence(x, np.abs(x), patients=patient)[1] == 0.005
     copies, many = np.tile(x, 250), np.tile(patient, 250) + 80 * np.repeat(np.arange(250), len(x))  # every other counts
     assert numeric_independence(copies, np.abs(copies), patients=many)[1] == 0.005
+    rare, repeated = np.zeros(60_001), np.append(np.arange(60_000), 0)
+    rare[[1, 3]] = 1, 2  # left out with every other patient: nothing remains to be dependent on
+    assert numeric_independence(np.arange(60_001), rare, patients=repeated)[1] == 1
     died = (y > np.median(y)).astype(float)
     assert numeric_independence(x, died, patients=patient)[1] == independence(x, died, patients=patient) > 0.005
     assert numeric_independence(x, y, patients=np.arange(len(x))) == numeric_independence(x, y)

@@ -49,7 +49,7 @@ def numeric_independence(x: Any, y: Any, *, patients: Any = None) -> tuple[float
         y: one number per admission.
         patients: the patient of each admission. Where some have several, the p-value is that of permutations of whole
             patients (`independence.permuted`), with y rounded down to at most 16 of its quantiles, and on every k-th
-            patient of more than 50,000 admissions; otherwise it is the chi-squared bound.
+            patient of more than 50,000 admissions; NaN as there. Otherwise it is the chi-squared bound.
 
     >>> unbiased, p = numeric_independence(range(40), [value % 7 for value in range(40)])
     >>> p > 0.05
