@@ -146,6 +146,8 @@ def test_difference_and_its_p_value():
     assert edge.low == pytest.approx(0, abs=1e-12)  # an interval that ends at 0 has a p-value of 0.05
     assert edge.p == pytest.approx(0.05)
     assert difference(0.0, np.ones(9), np.ones(9), Reach(9)).p == 1
+    diverged = np.append(draws, np.inf)
+    assert difference(0.1, diverged, diverged / 2, Reach(9)) == difference(0.1, draws, draws / 2, Reach(9))
     assert np.isnan(difference(0.0, np.full(2, np.nan), np.ones(2), Reach(9)).low)
     assert intervals.Difference(0, 0, 0, 1) == difference(0.0, np.ones(9), np.ones(9), Reach(9))
 

@@ -113,6 +113,13 @@ def test_the_influence_on_spearman_is_the_effect_of_leaving_an_admission_out(x, 
     assert np.sqrt(influence @ influence) == pytest.approx(np.std(others) * np.sqrt(149), rel=0.05)
 
 
+def test_numbers_that_differ_only_where_weights_are_0_have_no_rank_correlation():
+    weight = np.repeat([1.0, 0.0], 200)
+    constant = np.where(weight > 0, 3.0, TIES)
+    assert np.isnan(spearman(NORMAL, constant, weight=weight)[0])
+    assert np.isnan(spearman(constant, NORMAL, weight=weight)[0])
+
+
 def test_concordance_with_an_outcome_of_two_classes_is_auroc_with_its_influence():
     y = (RNG.random(400) < 0.3).astype(float)
     weight = RNG.gamma(2, size=400)

@@ -298,7 +298,8 @@ def difference(value: float, first: np.ndarray, second: np.ndarray, reach: Reach
     >>> found.low > 0, found.p < 0.001
     (True, True)
     """
-    apart = first - second
+    with np.errstate(invalid="ignore"):  # of resamples in which both diverge
+        apart = first - second
     error = _spread(apart) * np.sqrt(reach.inflation)
     half = reach.quantile * error
     if error > 0:

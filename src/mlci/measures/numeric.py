@@ -88,9 +88,9 @@ def spearman(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) 
     (0.8, True)
     """
     mass = np.ones(len(x)) if weight is None else weight
-    a, b = (_mid_ranks(values, mass) for values in (x, y))
-    if not (a.any() and b.any()):
+    if any(np.min(values[mass > 0]) == np.max(values[mass > 0]) for values in (x, y)):
         return np.nan, np.zeros(len(x))
+    a, b = (_mid_ranks(values, mass) for values in (x, y))
     own, other = (np.sqrt(np.average(ranks**2, weights=mass)) for ranks in (a, b))
     a, b = a / own, b / other
     rho = float(np.clip(np.average(a * b, weights=mass), -1, 1))
