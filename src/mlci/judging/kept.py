@@ -82,8 +82,7 @@ class Smooth:
         >>> [float(bound.round(2)) for bound in curve.around(0.5, 1.0)]
         [0.45, 0.55]
         """
-        risk = np.asarray(risk, dtype=float)
-        logit, error = np.log(risk) - np.log1p(-risk), np.interp(score, self.score, self.error)
+        logit, error = log_odds(risk), np.interp(score, self.score, self.error)
         return _risk(logit - Z * error), _risk(logit + Z * error)
 
     def moved(self, shift: float, slope: float) -> "Smooth":
