@@ -20,7 +20,7 @@ from mlci.measures.intervals import Interval, Reach
 from mlci.measures.metric import Metric as Metric
 from mlci.measures.metric import Pair as Pair
 from mlci.measures.metric import Resampler as Resampler
-from mlci.measures.weighted import effective, mean
+from mlci.measures.weighted import effective, effective_of_mean, mean
 
 
 def _mean(contributions: np.ndarray) -> float:
@@ -88,8 +88,7 @@ def _observed_expected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
     risks, y, weight = pair.risk[known], pair.y[known], None if pair.weight is None else pair.weight[known]
     n, residuals = float(len(y)), y - (value if value > 0 else 1.0) * risks
     if weight is not None:
-        squares = residuals**2
-        n = float(weight.sum() * (weight @ squares) / max(weight**2 @ squares, 1e-300))
+        n = effective_of_mean(residuals, weight)
     effective_n = n / _widened(pair, residuals, reach)
     low, high = wilson(mean(y, weight) * effective_n, effective_n, level=reach.level)
     expected = mean(risks, weight)
