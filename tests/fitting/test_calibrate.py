@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from mlci.fitting._calibrate import PRIOR_EVENTS, calibrate
+from mlci.fitting._calibrate import PRIOR_EVENTS, calibrate, line_errors
 
 
 def test_few_events_change_the_calibration_little():
@@ -49,3 +49,21 @@ def test_a_line_that_may_not_fall_is_level_at_the_rate():
     assert calibrate(x, y)[1] < 0
     np.testing.assert_allclose(calibrate(x, y, rising=True), [minimize(loss, [centre]).x[0], 0], atol=1e-5)
     np.testing.assert_array_equal(calibrate(-x, y, rising=True), calibrate(-x, y))  # one that rises stays as it is
+
+
+def test_errors_of_a_line_equal_those_of_statsmodels_where_events_outweigh_the_prior():
+    import statsmodels.api as sm
+
+    rng = np.random.default_rng(7)
+    log_odds, at = rng.normal(-1, 1.5, 60_000), np.array([-4.0, -1.0, 3.0])
+    outcome = (rng.random(60_000) < expit(0.4 + 0.7 * log_odds)).astype(float)
+    outcome[:5000] = np.nan
+    line = calibrate(log_odds, outcome)
+    known = ~np.isnan(outcome)
+    fit = sm.Logit(outcome[known], sm.add_constant(log_odds[known])).fit(disp=False)
+    points = sm.add_constant(at)
+    expected = np.sqrt(np.einsum("ij,jk,ik->i", points, fit.cov_params(), points))
+    np.testing.assert_allclose(line_errors(log_odds, outcome, line, at), expected, rtol=0.01)
+    level = line_errors(log_odds, outcome, np.array([line[0], 0.0]), at)
+    assert (level == level[0]).all()
+    assert 0 < level[0] < 0.02

@@ -94,6 +94,39 @@ def test_the_log_odds_of_a_curve_get_a_shift_and_a_slope(kind):
     assert set(after.intervals(after.read(cohort.admissions()))) == bounded
 
 
+def test_intervals_contain_the_uncertainty_of_the_recalibration():
+    """The true risks of a hospital lie in their intervals, also if training left hardly any uncertainty."""
+    band = Smooth(np.array([-6.0, -2.0, 0.0, 3.0]), np.arange(4.0), np.full(4, 0.01))
+    model = replace(MODEL, bands=dict.fromkeys(MODEL.outcomes, band))
+    held, as_in_training = [], []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        shift, slope = rng.normal(0, 0.3), np.exp(rng.normal(0, 0.15))
+        cohort = hospital(600, shift=shift, slope=slope, seed=seed)
+        after = recalibrate(model, cohort).model
+        reading = model.read(cohort.admissions())
+        intervals = after.intervals(reading)
+        for name, risk in model.risks(reading).items():
+            truth, (low, high) = shift + slope * logit(risk), intervals[name]
+            held.append(np.mean((logit(low) <= truth) & (truth <= logit(high))))
+            as_in_training.append(np.mean(np.abs(logit(after.risks(reading)[name]) - truth) <= 1.96 * 0.01 * slope))
+    assert np.mean(held) > 0.9
+    assert np.mean(as_in_training) < 0.3
+
+
+@pytest.mark.parametrize("kind", ["curve", "band"])
+def test_fewer_admissions_give_wider_intervals(kind):
+    cohort, knots = hospital(4000, shift=0.5, slope=1.0), np.array([-3.0, 0.0, 2.0])
+    curves = dict.fromkeys(MODEL.outcomes, Smooth(knots, np.array([-3.0, -1.0, 1.0]), np.full(3, 0.1)))
+    model = replace(random_model(), curves=curves) if kind == "curve" else replace(MODEL, bands=curves)
+    widths = []
+    for n in (300, 4000):
+        after = recalibrate(model, cohort.where(np.arange(4000) < n)).model
+        low, high = after.intervals(after.read(cohort.admissions()))["mortality"]
+        widths.append(np.median(logit(high) - logit(low)))
+    assert widths[0] > 1.05 * widths[1]
+
+
 def test_where_an_outcome_falls_as_its_risk_rises_every_risk_is_the_rate():
     cohort = hospital(4000, shift=-6.0, slope=-1.0)
     table = recalibrate(MODEL, cohort).table.set_index("outcome")

@@ -108,6 +108,9 @@ def test_equal_weights_give_the_unweighted_fit():
         ("table", {"weights": "codes"}, "column codes: is not numeric"),
         ("table", {"weights": [1.0, 2.0]}, "weight: has 2 values for 1600 admissions"),
         ("table", {"weights": [-1.0] * 1600}, "some are missing or negative"),
+        ("table", {"weights": ["many"] * 1600}, "weights: some are not numbers"),
+        ("table", {"weights": [[1.0]] * 1600}, "weight: has 2 dimensions; pass one value per admission"),
+        ("table", {"cluster": [["a"]] * 1600}, "clusters: has 2 dimensions; pass one value per admission"),
         ("table", {"cluster": "absent"}, "no column absent"),
     ],
 )

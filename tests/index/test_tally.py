@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import mlci
+from mlci import MLCI
 from mlci.codes.admissions import Admissions, as_admissions
 from mlci.index.tally import Tally
 from toys import random_model
@@ -42,6 +43,9 @@ def test_codes_longer_than_any_code_are_reported():
         index.score([["195967001", "E880.9", "428.0"]], icd_version=9)
     tally = Tally(index.model_).add(as_admissions([["I50.9", "S72.001A", "ZZZ99999"]], icd_version=10))
     assert tally.lengthy == 0  # the last one is unknown, and reported as that
+    own = MLCI().fit([["WARD0001"], ["WARD0002"]] * 20, {"mortality": [1, 0] * 20}, icd_version=10)
+    tally = Tally(own.model_).add(as_admissions([["WARD0001", "WARD00025"]], icd_version=10))
+    assert tally.lengthy == 1  # the first one is a code of the hospital that the model knows as a whole
 
 
 def test_suspected_and_excluded_diagnoses_are_reported():

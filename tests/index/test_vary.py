@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,12 @@ from mlci.measures.discrimination import auroc
 def fitted():
     cohort = build_cohort("synthetic", 500)
     return MLCI(outcomes=["long_stay"]).fit(cohort), cohort
+
+
+def test_a_refit_without_an_order_has_no_correlation():
+    flat = SimpleNamespace(names=[], labels=np.empty((5, 0)), weight=None, score=np.ones(5), risks={})
+    found = vary._Judged.compared_with(flat, SimpleNamespace(score=np.arange(5.0), risks={}))
+    np.testing.assert_equal(found, [np.nan, 0.8])
 
 
 def test_refits_are_summarised_and_kept(fitted, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from sklearn.isotonic import IsotonicRegression
 from mlci.base.errors import InputError
 from mlci.judging import curves
 from mlci.judging.curves import binned, isotonic, mean_curves
+from mlci.judging.theory import rate_of
 from mlci.measures._proportion import wilson
 from mlci.measures.design import Design
 
@@ -178,3 +179,17 @@ def test_numeric_curves_equal_scikit_learn_and_have_valid_intervals():
     assert weighted.fit(score) == pytest.approx(repeated.fit(score))
     alone = mean_curves([score[rows]], {"days": days[rows]})[0].rates
     assert (repeated.rates.high - repeated.rates.low).mean() > 1.2 * (alone.high - alone.low).mean()
+
+
+@pytest.mark.parametrize("weight_of_events", [4.0, 0.25])
+def test_intervals_of_weighted_rates_allow_for_weights_that_depend_on_the_outcome(weight_of_events):
+    rng = np.random.default_rng(0)
+    y = (rng.random(3000) < 0.2).astype(float)
+    weight = np.where(y == 1, weight_of_events, 1.0)
+    rate = np.average(y, weights=weight)
+    error = np.sqrt(np.sum((weight * (y - rate)) ** 2)) / weight.sum()
+    rates = binned(np.zeros(3000), y, bins=1, patients=Design.of(np.arange(3000), weights=weight))
+    found = rate_of(y, weight)
+    for low, high in ((rates.low[0], rates.high[0]), (found.low, found.high)):
+        assert (high - low) / 2 == pytest.approx(1.96 * error, rel=0.02)
+        assert low < rate < high

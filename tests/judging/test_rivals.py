@@ -9,7 +9,7 @@ from scipy.stats import t as student
 from sklearn.metrics import roc_auc_score
 
 from mlci.judging import rivals
-from mlci.judging.rivals import OWN, classic, compare, cross_refitted, increments, refitted
+from mlci.judging.rivals import OWN, classic, compare, cross_refitted, curved, increments, refitted
 from mlci.measures.design import as_design
 from mlci.measures.discrimination import area, auroc
 from toys import toy_cohort
@@ -74,6 +74,17 @@ def test_cross_fitted_rivals_that_know_nothing_give_the_weighted_rate_to_all(coh
     log_odds = cross_refitted(replace(few, table=table), ["mortality"], weights="weight")["Charlson flags"]["mortality"]
     rate = np.average(died, weights=weight)
     np.testing.assert_allclose(log_odds, np.log(rate / (1 - rate)), atol=1e-6)
+
+
+def test_outcomes_that_no_training_admission_tells_are_left_out(cohort):
+    """Nobody knows the outcome there, or nobody whose weight is above 0."""
+    train, test, weight = cohort.split("train"), cohort.split("test"), np.tile([0.0, 1.0], 3000)
+    for stayed in (np.full(len(train), None), np.where(weight[: len(train)] > 0, None, True)):
+        table = train.table.append_column("stayed", pa.array(list(stayed), pa.bool_()))
+        table = table.append_column("weight", pa.array(weight[: len(train)]))
+        part = replace(train, table=table, outcomes={**train.outcomes, "stayed": ""})
+        assert list(refitted(part, test, ["mortality", "stayed"], weights="weight")["Age and sex"]) == ["mortality"]
+        assert list(curved(part, test, ["mortality", "stayed"], weights="weight")["Charlson"]) == ["mortality"]
 
 
 def test_missing_columns_give_no_rival(cohort):

@@ -70,6 +70,13 @@ def test_no_risk_is_ever_0_or_1(events):
     assert ((low > 0) & (low <= risk) & (risk <= high) & (high < 1)).all()
 
 
+def test_a_risk_of_0_or_1_that_a_table_may_give_has_an_interval():
+    curve = Smooth(np.array([0.0, 1.0]), np.array([-2.0, 0.0]), np.array([0.1, 0.1]))
+    low, high = curve.around(np.array([0.0, 1.0]), np.array([-90.0, 90.0]))
+    assert (low > 0).all()
+    assert (high < 1).all()
+
+
 def test_a_bend_is_followed_with_many_admissions():
     score, outcome, truth = hospital(60_000, -4, 3, bend=2.0)
     assert np.abs(smooth(score, outcome)(score) - truth).mean() < 0.003

@@ -313,6 +313,12 @@ class WrongKernel(theory.Setting):
         return self.sign * forms, norm / 1_000
 
 
+def test_laws_hold_for_scores_of_any_unit():
+    """Scores around 10¹² have slopes of 0 at some start of the ascent, which must not become infinite steps."""
+    score, died = 1e12 + 1e6 * np.array([901.0, 91.0, 1302.0, 1269.0]), np.array([0.0, 1.0, 0.0, 0.0])
+    assert all(found.holds for found in theory.check(score, died, ["died"]))
+
+
 def test_each_check_fails_if_its_law_is_broken():
     """Each law is checked with one wrong ingredient."""
     score, outcomes = hospital(300)

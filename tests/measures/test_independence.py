@@ -56,6 +56,21 @@ def test_admissions_of_a_patient_are_permuted_together():
     )  # the least p-value of 99 permutations
 
 
+def test_hospitals_that_cannot_change_places_have_no_p_value():
+    """Permutations that leave most admissions where they are would call any score independent."""
+    rng = np.random.default_rng(3)
+
+    def p_value(sizes):
+        hospital = np.repeat(np.arange(len(sizes)), sizes)
+        score = rng.normal(size=len(hospital))
+        return independence(score, score > 0, patients=hospital)
+
+    assert np.isnan(p_value(np.arange(30, 50)))  # of 20 hospitals each has a size of its own
+    assert np.isnan(p_value([10, 10, 10, 10, *range(50, 60)]))  # few admissions are of hospitals of one size
+    assert np.isnan(p_value([50, 50, 50]))  # 6 permutations
+    assert p_value([50, 50, 50, 50, 99]) < 0.2  # 24
+
+
 def test_unknown_patients_count_as_separate_patients():
     score, y = np.arange(40.0), np.repeat([0, 1], 20)
     assert independence(score, y, patients=[None] * 40) == independence(score, y, patients=range(40))

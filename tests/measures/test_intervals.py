@@ -12,6 +12,7 @@ from scipy.stats import t as student
 
 from mlci.measures import discrimination, intervals
 from mlci.measures._proportion import wilson
+from mlci.measures.design import Design
 from mlci.measures.intervals import (
     Reach,
     area,
@@ -145,6 +146,8 @@ def test_difference_and_its_p_value():
     assert edge.low == pytest.approx(0, abs=1e-12)  # an interval that ends at 0 has a p-value of 0.05
     assert edge.p == pytest.approx(0.05)
     assert difference(0.0, np.ones(9), np.ones(9), Reach(9)).p == 1
+    diverged = np.append(draws, np.inf)
+    assert difference(0.1, diverged, diverged / 2, Reach(9)) == difference(0.1, draws, draws / 2, Reach(9))
     assert np.isnan(difference(0.0, np.full(2, np.nan), np.ones(2), Reach(9)).low)
     assert intervals.Difference(0, 0, 0, 1) == difference(0.0, np.ones(9), np.ones(9), Reach(9))
 
@@ -185,6 +188,31 @@ def test_few_clusters_widen_the_intervals_of_level_by_students_quantile():
     for bound in (found.low, found.high):
         moved = expit(log_odds + bound)
         assert (y.sum() - moved.sum()) ** 2 == pytest.approx(far**2 * effect * np.sum(moved * (1 - moved)), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["dcorr", "dcorr_corrected", "rank_dcorr"])
+def test_few_clusters_widen_the_interval_of_dependence_by_students_quantile(name):
+    rng = np.random.default_rng(3)
+    score = rng.normal(size=400)
+    y = (rng.random(400) < expit(score)).astype(float)
+    drawn, halves = 0.4 + 0.05 * rng.normal(size=200), []
+    for patients in (np.arange(400), np.arange(400) // 50):
+        pair = Pair(score, y, patients=patients)
+        found = METRICS[name].interval(pair, METRICS[name].of(pair), drawn, Reach(9))
+        halves.append((found.high - found.low) / 2)
+    assert halves[1] / halves[0] == pytest.approx(student.ppf(0.975, 7) / 1.959964)
+
+
+@pytest.mark.parametrize("excess", [0.1, 1.0, 8.0])
+def test_the_interval_of_weighted_observed_over_expected_does_not_depend_on_the_level_of_the_risks(excess):
+    """Events stand for four admissions each, others for one: the interval of the rate is that of any level."""
+    rng = np.random.default_rng(4)
+    y = (rng.random(2000) < 0.05).astype(float)
+    design = Design.of(np.arange(2000), weights=np.where(y == 1, 4.0, 1.0))
+    pairs = (Pair(y, y, np.full(2000, 0.1 * level), patients=design) for level in (1.0, excess))
+    metric = METRICS["observed_expected"]
+    plain, other = (metric.interval(pair, metric.of(pair), np.empty(0), Reach(100)) for pair in pairs)
+    assert (other.low * excess, other.high * excess) == pytest.approx((plain.low, plain.high))
 
 
 @pytest.mark.parametrize("name", ["auroc", "risk_auroc", "observed_expected", "intercept", "calibration_error"])

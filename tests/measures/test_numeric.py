@@ -67,6 +67,9 @@ def test_patients_with_several_admissions_are_permuted_as_a_whole():
     assert numeric_independence(x, np.abs(x), patients=patient)[1] == 0.005
     copies, many = np.tile(x, 250), np.tile(patient, 250) + 80 * np.repeat(np.arange(250), len(x))  # every other counts
     assert numeric_independence(copies, np.abs(copies), patients=many)[1] == 0.005
+    rare, repeated = np.zeros(60_001), np.append(np.arange(60_000), 0)
+    rare[[1, 3]] = 1, 2  # left out with every other patient: nothing remains to be dependent on
+    assert numeric_independence(np.arange(60_001), rare, patients=repeated)[1] == 1
     died = (y > np.median(y)).astype(float)
     assert numeric_independence(x, died, patients=patient)[1] == independence(x, died, patients=patient) > 0.005
     assert numeric_independence(x, y, patients=np.arange(len(x))) == numeric_independence(x, y)
@@ -108,6 +111,13 @@ def test_the_influence_on_spearman_is_the_effect_of_leaving_an_admission_out(x, 
     others = [spearmanr(np.delete(x, place), np.delete(y, place))[0] for place in range(150)]
     np.testing.assert_allclose(149 * (rho - np.array(others)) / 150, influence, atol=0.02 * abs(influence).max())
     assert np.sqrt(influence @ influence) == pytest.approx(np.std(others) * np.sqrt(149), rel=0.05)
+
+
+def test_numbers_that_differ_only_where_weights_are_0_have_no_rank_correlation():
+    weight = np.repeat([1.0, 0.0], 200)
+    constant = np.where(weight > 0, 3.0, TIES)
+    assert np.isnan(spearman(NORMAL, constant, weight=weight)[0])
+    assert np.isnan(spearman(constant, NORMAL, weight=weight)[0])
 
 
 def test_concordance_with_an_outcome_of_two_classes_is_auroc_with_its_influence():

@@ -77,6 +77,22 @@ def calibrate(
     return np.array([found[0] - slope * centre, 1 + slope])
 
 
+def line_errors(log_odds: np.ndarray, outcome: np.ndarray, line: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return the standard errors of a + b * log-odds at the log-odds `at`, for the `line` a, b of `calibrate`.
+
+    They are those of the normal approximation at the maximum a posteriori. Where b is 0, the level alone is uncertain.
+    """
+    known = ~np.isnan(outcome)
+    x, (shift, slope) = log_odds[known], line
+    centre = float(np.average(x, weights=LOGISTIC.curvature(LOGISTIC.mean(x))))
+    basis, points = (np.stack([np.ones_like(values), values - centre]) for values in (x, at))
+    curvature = LOGISTIC.curvature(LOGISTIC.mean(shift + slope * x))
+    information = (basis * curvature) @ basis.T + np.eye(2) * PRIOR_EVENTS
+    if slope == 0:
+        return np.full(len(at), information[0, 0] ** -0.5)
+    return np.sqrt((points * np.linalg.solve(information, points)).sum(axis=0))
+
+
 def calibrate_all(
     log_odds: np.ndarray,
     outcomes: np.ndarray,

@@ -34,14 +34,19 @@ def survey_columns(
             found[name] = weights_of(data, source) if name == "weight" else column(data, source)
             continue
         values = np.asarray(source)
-        if values.shape != (many,):
+        if values.ndim != 1:
+            raise InputError(f"{name}: has {values.ndim} dimensions; pass one value per admission.")
+        if len(values) != many:
             raise InputError(f"{name}: has {values.size} values for {many} admissions.")
         found[name] = values
     if found["clusters"] is not None:
         found["clusters"] = numbered(found["clusters"])
     weight = found["weight"]
     if weight is not None:
-        weight = weight.astype(np.float64)
+        try:
+            weight = np.asarray(weight, np.float64)
+        except (TypeError, ValueError):
+            raise InputError("weights: some are not numbers; a weight is a number of 0 or more.") from None
         if not (np.isfinite(weight).all() and (weight >= 0).all() and weight.any()):
             raise InputError("weights: some are missing or negative, or all are 0; a weight is a number of 0 or more.")
         found["weight"] = weight

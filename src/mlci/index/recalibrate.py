@@ -9,6 +9,7 @@ it (`_update`).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pandas as pd
 from mlci.base.blas import single_thread
 from mlci.base.errors import InputError
 from mlci.cohort import Cohort
-from mlci.fitting._calibrate import calibrate
+from mlci.fitting._calibrate import calibrate, line_errors
 from mlci.fitting._people import People
 from mlci.index._aggregates import LEAST, event_counts, quantiles, without_small_cells
 from mlci.index._held_out import held_out
@@ -27,7 +28,7 @@ from mlci.index._reading import Reading
 from mlci.index._update import update as move_weights
 from mlci.index.model import Model
 from mlci.index.shift import makeup_of
-from mlci.judging.kept import EDGE, log_odds
+from mlci.judging.kept import EDGE, Isotonic, log_odds
 from mlci.judging.smooth import smooth
 from mlci.judging.theory import Cutoff, cutoff
 from mlci.measures.design import numbered
@@ -141,22 +142,28 @@ def _rows(cohort: Cohort, parts: tuple[str, ...]) -> np.ndarray:
 
 def _fitted(model: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Model:
     """Return the model with shift and slope of each outcome's risk fitted to the labels."""
-    before, state, curves = model.risks(reading), dict(model.state), dict(model.curves)
+    before, state, curves, bands = model.risks(reading), dict(model.state), dict(model.curves), dict(model.bands)
     own = 0 if reading.log_odds is None else reading.log_odds.shape[1] - len(model.numbers)
     for name, label in labels.items():
         if name not in before:
             curves[name] = smooth(reading.score, label, least=LEAST)
             continue
-        shift, slope = calibrate(log_odds(before[name]), label, rising=True)
+        odds = log_odds(before[name])
+        shift, slope = line = calibrate(odds, label, rising=True)
+        errors = partial(line_errors, odds, label, line)
         if name in curves:
-            curves[name] = curves[name].moved(shift, slope)
+            curve = curves[name]
+            plain = isinstance(curve, Isotonic)
+            curves[name] = curve.moved(shift, slope) if plain else curve.moved(shift, slope, errors(curve.logit))
         place = list(model.outcomes).index(name)
         if place < own:
             former = state["calibration"][place]
+            if name in bands:
+                bands[name] = bands[name].moved(shift, slope, errors(former[0] + former[1] * bands[name].score))
             changed = state["calibration"].copy()
             changed[place] = shift + slope * former[0], slope * former[1]
             state["calibration"] = changed
-    return replace(model, state=state, curves=curves)
+    return replace(model, state=state, curves=curves, bands=bands)
 
 
 def _with_people(fitted: Model, before: Model, reading: Reading, labels: dict[str, np.ndarray]) -> Model:

@@ -48,7 +48,7 @@ class Tally:
     overlong: int = 0  # admissions with more codes than count
     foreign: Counter = field(default_factory=Counter)  # ICD version other than the model's -> codes
     stripped: int = 0  # ICD-9 codes that lack a leading zero
-    lengthy: int = 0  # known codes with more characters than a code of their ICD version can have
+    lengthy: int = 0  # codes with more characters than those of their ICD version, of which a beginning is known
     unsure: int = 0  # codes marked as suspected or ruled out, which do not count
     attached: Counter = field(default_factory=Counter)  # code that may end in a German diagnostic-certainty letter
     unversioned: int = 0  # codes without an ICD version, if the model knows two
@@ -79,10 +79,8 @@ class Tally:
         values, versions, codes = admissions.values, admissions.versions, self.last_codes
         if codes is None or codes.values is not values or not np.array_equal(codes.versions, versions):
             attached = certainty.attached(values)
-            most = np.where(versions == 9, LONGEST[9], LONGEST[10])
-            lengthy = np.fromiter(map(len, values), np.int64, len(values)) > most
-            categories = categories_of(values)
-            codes = _DistinctCodes(values, versions, self._stripped(admissions), lengthy, categories, attached)
+            stripped, lengthy = self._stripped(admissions), self._lengthy(admissions)
+            codes = _DistinctCodes(values, versions, stripped, lengthy, categories_of(values), attached)
         often = dict(zip(values[codes.attached], admissions.mentions[codes.attached].tolist()))
         leaves = self.model.vocabulary.leaves(admissions)
         makeup = {} if percentile is None else count_makeup(admissions, leaves, codes.categories)
@@ -124,6 +122,13 @@ class Tally:
             from mlci.codes import zeros
 
             found[nine] = zeros.stripped(pa.array(admissions.values[nine], pa.string()))
+        return found
+
+    def _lengthy(self, admissions: Admissions) -> np.ndarray:
+        """Return which distinct codes are longer than those of their ICD version, unless they are tokens themselves."""
+        values, versions, has = admissions.values, admissions.versions, self.model.vocabulary.has
+        found = np.fromiter(map(len, values), np.int64, len(values)) > np.where(versions == 9, LONGEST[9], LONGEST[10])
+        found[found] = [not has(int(version), code) for version, code in zip(versions[found], values[found])]
         return found
 
     def warnings(self, *, strict: bool = False) -> list[str]:
@@ -196,7 +201,7 @@ class _DistinctCodes:
     values: np.ndarray
     versions: np.ndarray
     stripped: np.ndarray  # whether they lack a leading zero
-    lengthy: np.ndarray  # whether they have more characters than a code of their ICD version can have
+    lengthy: np.ndarray  # as `Tally._lengthy` returns it
     categories: tuple[np.ndarray, np.ndarray]  # `shift.categories_of` the codes
     attached: np.ndarray  # positions of the codes that `certainty.attached` finds
 

@@ -123,7 +123,9 @@ class _Judged:
             values += [calibration(risk, y, weight=weight).deviance, mean(np.abs(risk - own.risks[name]), weight)]
         ranks, own_ranks = midranks(self.score), midranks(own.score)
         far = np.mean(np.abs(ranks - own_ranks) > FAR * len(ranks))
-        return np.array([*values, np.corrcoef(ranks, own_ranks)[0, 1], far], dtype=float)
+        with np.errstate(invalid="ignore"):  # a constant score has no correlation
+            correlation = np.corrcoef(ranks, own_ranks)[0, 1]
+        return np.array([*values, correlation, far], dtype=float)
 
 
 def _fingerprint(own: _Judged, cohort: Cohort, columns: Sequence[str], seed: int) -> str:

@@ -79,9 +79,12 @@ def _designed(score: np.ndarray, outcome: np.ndarray, group: np.ndarray, design:
     """Return rates of groups of weighted or clustered admissions, with intervals for the effective sample size."""
     weight, total, rate, middle = _levels(score, outcome, group, design)
     kept, moved = total > 0, weight * (outcome - rate[group])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        worth = total**2 / np.bincount(group, weight**2)
     together, apart = _between(moved, group, design), np.bincount(group, moved**2)
+    with np.errstate(invalid="ignore", divide="ignore"):  # effective sample sizes, as `effective_of_mean` has them
+        worth = total**2 / np.bincount(group, weight**2)
+        if design.weight is not None:
+            of_mean = total * np.bincount(group, weight * (outcome - rate[group]) ** 2) / apart
+            worth = np.where(apart > 0, of_mean, worth)
     worth = (worth / np.maximum(1, np.divide(together, apart, out=np.ones_like(apart), where=apart > 0)))[kept]
     low, high = wilson(rate[kept] * worth, worth)
     counts = np.bincount(group)[kept], np.bincount(group, outcome)[kept]

@@ -82,18 +82,22 @@ class Smooth:
         >>> [float(bound.round(2)) for bound in curve.around(0.5, 1.0)]
         [0.45, 0.55]
         """
-        risk = np.asarray(risk, dtype=float)
-        logit, error = np.log(risk) - np.log1p(-risk), np.interp(score, self.score, self.error)
+        logit, error = log_odds(risk), np.interp(score, self.score, self.error)
         return _risk(logit - Z * error), _risk(logit + Z * error)
 
-    def moved(self, shift: float, slope: float) -> "Smooth":
+    def moved(self, shift: float, slope: float, errors: np.ndarray) -> "Smooth":
         """Return the curve with its log-odds recalibrated: `shift + slope * log-odds`.
 
+        Args:
+            shift: of the log-odds.
+            slope: of the log-odds.
+            errors: standard errors of the recalibration at each knot.
+
         >>> curve = Smooth(np.array([0.0, 1.0]), np.array([-2.0, 0.0]), np.array([0.1, 0.1]))
-        >>> curve.moved(1.0, 0.5).logit
+        >>> curve.moved(1.0, 0.5, np.zeros(2)).logit
         array([0., 1.])
         """
-        return Smooth(self.score, shift + slope * self.logit, slope * self.error)
+        return Smooth(self.score, shift + slope * self.logit, np.hypot(slope * self.error, errors))
 
     def to_dict(self) -> dict[str, list[float]]:
         """Return the curve in the form of a model file.

@@ -73,9 +73,10 @@ def curved(
     >>> [*risks], bool((risks["Charlson"]["long_stay"] > 0).all())
     (['Elixhauser', 'Charlson'], True)
     """
+    train, weight = _counting(train, weights)
     if not len(train):
         return {}
-    points, weight = classic(judged), None if weights is None else weights_of(train, weights)
+    points = classic(judged)
     known = dict(zip(outcomes, train.labels(*outcomes).T))
     return {
         index: {
@@ -119,10 +120,7 @@ def refitted(
     >>> bool(log_odds[0] < 0 < log_odds[1])
     True
     """
-    train = train.sample(LEARNED, seed=seed)
-    weight = None if weights is None else weights_of(train, weights)
-    if weight is not None and not weight.all():  # admissions of weight 0 do not count
-        train, weight = train.where(weight > 0), weight[weight > 0]
+    train, weight = _counting(train.sample(LEARNED, seed=seed), weights)
     if not len(train):
         return {}
     designs, labels = _designs(train, judged, index, name), train.labels(*outcomes)
@@ -131,7 +129,7 @@ def refitted(
         (known, [column for column in columns if counts[:, column].min() >= LEAST])
         for known, columns in group_by_known(labels)
     ]
-    tasks = [(rival, known, columns) for known, columns in groups for rival in designs]
+    tasks = [(rival, known, columns) for known, columns in groups if columns for rival in designs]
 
     def learn(task: tuple[str, np.ndarray, list[int]]) -> np.ndarray:
         rival, known, columns = task
@@ -153,6 +151,14 @@ def refitted(
         for rival in designs
     }
     return {rival: columns for rival, columns in ordered.items() if columns}
+
+
+def _counting(train: Cohort, weights: str | None) -> tuple[Cohort, np.ndarray | None]:
+    """Return the admissions whose weight is not 0, and their weights."""
+    if weights is None:
+        return train, None
+    weight = weights_of(train, weights)
+    return train.where(weight > 0), weight[weight > 0]
 
 
 def cross_refitted(

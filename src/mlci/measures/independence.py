@@ -6,6 +6,7 @@ U-statistic of Székely and Rizzo (2014) is unbiased. Its null distribution is b
 patients are permuted instead. All of this needs one sort.
 """
 
+from math import lgamma, log
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from mlci.measures.design import numbered
 from mlci.measures.distributions import chi_squared_tail
 
 PERMUTATIONS = 199  # by default
+FEWEST = 20  # different permutations: of fewer, no p-value is below 5%
 
 
 def corrected_distance_correlation(score: Any, y: Any) -> float:
@@ -85,7 +87,7 @@ def independence(score: Any, y: Any, *, patients: Any = None, permutations: int 
         seed: seed of the permutations.
 
     Returns:
-        A number between 0 and 1; NaN where only one class is known.
+        A number between 0 and 1; NaN where only one class is known, or where `permuted` gives NaN.
 
     >>> independence(range(40), [0] * 20 + [1] * 20) < 1e-6
     True
@@ -106,6 +108,9 @@ def permuted(
 ) -> float:
     """Return the p-value (with the +1 rule) of permutations of whole patients with equally many admissions.
 
+    It is NaN where permutations can show little: fewer than 20 are possible, or most admissions are of patients whose
+    number of admissions no other patient has, as that of hospitals.
+
     Args:
         scores: one number per admission.
         labels: admissions x outcomes; their distance covariances with the score are added.
@@ -121,12 +126,15 @@ def permuted(
     _, patient, sizes = np.unique(patient, return_inverse=True, return_counts=True)
     together = np.lexsort((patient, sizes[patient]))  # sort by size of the patient, then by patient
     kinds, counts = np.unique(sizes, return_counts=True)
+    alone = counts == 1
+    if 2 * kinds[alone].sum() > len(scores) or sum(lgamma(count + 1) for count in counts.tolist()) < log(FEWEST):
+        return float("nan")
     order = np.argsort(scores, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     gaps = np.diff(standard(scores[order]))
     groups = [  # for each size: places of the admissions along the score, and their outcomes with one row per patient
-        (place[rows], labels[rows].reshape(-1, size * labels.shape[1]))
+        (place[rows], labels[rows].reshape(len(rows) // size, size * labels.shape[1]))
         for rows, size in zip(np.split(together, np.cumsum(kinds * counts)[:-1]), kinds)
     ]
 

@@ -196,7 +196,9 @@ def on_log_odds(value: float, resampled: np.ndarray, reach: Reach) -> Interval:
     return Interval(float(value), float(expit(middle - step)), float(expit(middle + step)))
 
 
-def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: float) -> Interval:
+def dependence(
+    value: float, unbiased: float, resampled: np.ndarray, reach: Reach, *, n: float, errors: float | None = None
+) -> Interval:
     """Return a figure of dependence with an interval around the root of its unbiased square, which may reach 0.
 
     With two classes and little dependence, the bias-corrected square of n admissions is distributed like (Z² − 1) / n,
@@ -209,6 +211,7 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
         resampled: the biased square on each resample.
         reach: events and level.
         n: the number of admissions.
+        errors: how many standard errors the interval reaches, from `far`; by default a normal quantile.
 
     >>> found = dependence(0.05, -0.0004, np.random.default_rng(0).chisquare(1, 500) / 400, Reach(200), n=400)
     >>> found.low, found.high < 0.2
@@ -221,7 +224,7 @@ def dependence(value: float, unbiased: float, resampled: np.ndarray, reach: Reac
     # Resamples of Z are normal around Z, so their square has the variance 2 + 4 Z²; this makes the error 1 / √n for
     # every Z.
     error = np.sqrt((spread + 2 / n**2) / (4 * (square + 1 / n)))
-    half = normal_quantile((1 + reach.level) / 2) * error
+    half = (normal_quantile((1 + reach.level) / 2) if errors is None else errors) * error
     return Interval(float(value), float(max(np.sqrt(square) - half, 0.0)), float(min(np.sqrt(square) + half, 1.0)))
 
 
@@ -295,7 +298,8 @@ def difference(value: float, first: np.ndarray, second: np.ndarray, reach: Reach
     >>> found.low > 0, found.p < 0.001
     (True, True)
     """
-    apart = first - second
+    with np.errstate(invalid="ignore"):  # of resamples in which both diverge
+        apart = first - second
     error = _spread(apart) * np.sqrt(reach.inflation)
     half = reach.quantile * error
     if error > 0:

@@ -49,7 +49,7 @@ def numeric_independence(x: Any, y: Any, *, patients: Any = None) -> tuple[float
         y: one number per admission.
         patients: the patient of each admission. Where some have several, the p-value is that of permutations of whole
             patients (`independence.permuted`), with y rounded down to at most 16 of its quantiles, and on every k-th
-            patient of more than 50,000 admissions; otherwise it is the chi-squared bound.
+            patient of more than 50,000 admissions; NaN as there. Otherwise it is the chi-squared bound.
 
     >>> unbiased, p = numeric_independence(range(40), [value % 7 for value in range(40)])
     >>> p > 0.05
@@ -88,9 +88,9 @@ def spearman(x: np.ndarray, y: np.ndarray, *, weight: np.ndarray | None = None) 
     (0.8, True)
     """
     mass = np.ones(len(x)) if weight is None else weight
-    a, b = (_mid_ranks(values, mass) for values in (x, y))
-    if not (a.any() and b.any()):
+    if any(np.min(values[mass > 0]) == np.max(values[mass > 0]) for values in (x, y)):
         return np.nan, np.zeros(len(x))
+    a, b = (_mid_ranks(values, mass) for values in (x, y))
     own, other = (np.sqrt(np.average(ranks**2, weights=mass)) for ranks in (a, b))
     a, b = a / own, b / other
     rho = float(np.clip(np.average(a * b, weights=mass), -1, 1))

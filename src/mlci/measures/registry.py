@@ -20,7 +20,7 @@ from mlci.measures.intervals import Interval, Reach
 from mlci.measures.metric import Metric as Metric
 from mlci.measures.metric import Pair as Pair
 from mlci.measures.metric import Resampler as Resampler
-from mlci.measures.weighted import effective, mean
+from mlci.measures.weighted import effective, effective_of_mean, mean
 
 
 def _mean(contributions: np.ndarray) -> float:
@@ -57,13 +57,13 @@ def _dependence(pair: Pair, value: float, drawn: np.ndarray, reach: Reach, *, ra
 
     With weights there is no U-statistic: the square less the bias estimated from the resamples takes its place.
     """
-    known = ~np.isnan(pair.y)
+    known, errors = ~np.isnan(pair.y), intervals.far(pair.design, pair.y, reach.level)
     if pair.weight is not None:
         unbiased = 2 * value**2 - float(np.mean(drawn[np.isfinite(drawn)] ** 2)) if np.isfinite(drawn).any() else np.nan
-        return intervals.dependence(value, unbiased, drawn**2, reach, n=effective(pair.weight[known]))
+        return intervals.dependence(value, unbiased, drawn**2, reach, n=effective(pair.weight[known]), errors=errors)
     scores = pair.scores[known]
     unbiased = independence.squared(midranks(scores) if ranks else scores, pair.y[known])
-    return intervals.dependence(value, unbiased, drawn**2, reach, n=pair.n)
+    return intervals.dependence(value, unbiased, drawn**2, reach, n=pair.n, errors=errors)
 
 
 def _corrected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach) -> Interval:
@@ -86,11 +86,10 @@ def _observed_expected(pair: Pair, value: float, drawn: np.ndarray, reach: Reach
     if pair.risk is None or not known.any():
         return Interval(value, np.nan, np.nan)
     risks, y, weight = pair.risk[known], pair.y[known], None if pair.weight is None else pair.weight[known]
-    n, residuals = float(len(y)), y - risks
+    n, residuals = float(len(y)), y - (value if value > 0 else 1.0) * risks
     if weight is not None:
-        squares = residuals**2
-        n = float(weight.sum() * (weight @ squares) / max(weight**2 @ squares, 1e-300))
-    effective_n = n / _widened(pair, y - value * risks if value > 0 else residuals, reach)
+        n = effective_of_mean(residuals, weight)
+    effective_n = n / _widened(pair, residuals, reach)
     low, high = wilson(mean(y, weight) * effective_n, effective_n, level=reach.level)
     expected = mean(risks, weight)
     return Interval(value, float(low / expected), float(high / expected))

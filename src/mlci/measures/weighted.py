@@ -64,3 +64,20 @@ def effective(weight: np.ndarray) -> float:
     (3.0, 1.6)
     """
     return float(weight.sum() ** 2 / (weight @ weight)) if weight.any() else 0.0
+
+
+def effective_of_mean(residuals: np.ndarray, weight: np.ndarray) -> float:
+    """Return the sample size at which an unweighted mean is as precise as the weighted one: Σ w Σ w r² / Σ w² r².
+
+    It is smaller than Kish's where large residuals have large weights, as those of events that were drawn rarely.
+
+    Args:
+        residuals: each admission's deviation from the mean; if all are 0, the result is Kish's.
+        weight: sampling weight of each admission.
+
+    >>> effective_of_mean(np.array([0.5, -0.5, 0.0, 0.0]), np.array([3.0, 3.0, 1.0, 1.0]))
+    2.6666666666666665
+    """
+    squares = residuals**2
+    variance = float(weight**2 @ squares)
+    return float(weight.sum() * (weight @ squares)) / variance if variance > 0 else effective(weight)

@@ -76,6 +76,18 @@ def cohort() -> Cohort:
     return toy_cohort(150)
 
 
+def weighted_for_death_alone(cohort: Cohort) -> Cohort:
+    """Return the cohort with weights, which are 0 wherever the length of stay is known."""
+    known = np.arange(len(cohort)) % 2 == 0
+    return changed(
+        cohort,
+        long_stay=pa.array(
+            [value if told else None for value, told in zip(cohort.labels("long_stay")[:, 0] == 1, known)]
+        ),
+        weight=pa.array(np.where(known, 0.0, 2.0)),
+    )
+
+
 SMALL = {
     "thirty test admissions": lambda cohort: cohort,
     "three deaths": lambda cohort: deaths(cohort, 3),
@@ -92,6 +104,13 @@ def test_small_cohorts(case, cohort):
     text = read(random_index(cohort, table="death" in case), SMALL[case](cohort))
     assert "Limits of use" in text
     assert ("Age and sex" in text) == (case == "age and sex")
+
+
+def test_an_outcome_that_only_admissions_of_weight_0_know():
+    cohort = weighted_for_death_alone(toy_cohort(600))
+    figures = compute(random_index(cohort).model_, cohort, resamples=20, drawn={"weights": "weight"})
+    assert [outcome.name for outcome in figures.judgement.outcomes] == ["mortality"]
+    assert "Limits of use" in read(random_index(cohort), cohort, drawn={"weights": "weight"})
 
 
 def test_one_outcome():

@@ -89,7 +89,8 @@ def _climb(groups: _Groups, levels: np.ndarray) -> np.ndarray:
     """Climb by projected gradient ascent, with a step that grows on success and shrinks on failure."""
     levels = groups.project(levels)
     value, slope = groups.value(levels)
-    step = groups.half / max(float(np.abs(slope).max()), 1e-300)
+    steepest = float(np.abs(slope).max())
+    step = groups.half / steepest if steepest > 0 else 0.0
     for _ in range(STEPS):
         tried = groups.project(levels + step * slope)
         better, next_slope = groups.value(tried)

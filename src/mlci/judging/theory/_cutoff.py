@@ -8,7 +8,7 @@ from mlci.judging.kept import Contrast, Cutoff, Rate
 from mlci.judging.theory._outcomes import matrix, singular, weighted
 from mlci.judging.theory._scan import scan
 from mlci.measures._proportion import wilson
-from mlci.measures.weighted import effective, mean
+from mlci.measures.weighted import effective_of_mean, mean
 
 
 def cutoff(score, outcomes, names: Sequence[str], *, weights=None, mass: np.ndarray | None = None) -> Cutoff:
@@ -96,7 +96,8 @@ def rate_of(events: np.ndarray, mass: np.ndarray | None = None) -> Rate:
     if mass is None or not mass.any():
         low, high = wilson(positives, n)
         return Rate(positives, n, float(low), float(high))
-    share, worth = float(np.average(events, weights=mass)), effective(mass)
+    share = float(np.average(events, weights=mass))
+    worth = effective_of_mean(events - share, mass)
     low, high = wilson(share * worth, worth)
     return Rate(positives, n, float(low), float(high), share)
 

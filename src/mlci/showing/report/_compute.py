@@ -209,7 +209,8 @@ def _judge(asked: _Asked, pool: Crew, shown: Callable[[Part], object]) -> Judgem
     """Return all figures, computed in parallel; parts with figures come first."""
     model, judged, names = asked.model, asked.judged, asked.names
     score, labels, patients = asked.columns["score"], judged.labels(*names), design_of(judged, **asked.drawn)
-    known = {name: y for name, y in zip(names, labels.T) if not np.isnan(y).all()}
+    counts = True if patients.weight is None else patients.weight > 0
+    known = {name: y for name, y in zip(names, labels.T) if (counts & ~np.isnan(y)).any()}
     risks = {name: asked.columns[f"risk_{name}"] for name in known if f"risk_{name}" in asked.columns}
     weights = _weights(model.card.get("weights"), names)
     parts = {name: subgroup(judged, name) for name in asked.by}
