@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 WHERE = "the frame"
 # The fields of a tally that its warnings need: the parts' numbers, and their counters, are added up.
 NUMBERS = ("admissions", "codes", "unknown", "few", "empty", "overlong", "stripped", "lengthy", "unsure", "unversioned")
-COUNTERS = ("foreign", "attached")
+COUNTERS = ("foreign", "misread", "attached")
 SPARK = {"i": "integer", "f": "double", "b": "boolean"}  # types by NumPy's kinds
 
 

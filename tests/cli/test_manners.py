@@ -225,7 +225,7 @@ def test_the_version_of_codes_is_found_and_printed(tmp_path, command):
 def test_codes_of_a_version_that_the_model_does_not_know_are_hinted_at(folder):
     (folder / "nine.csv").write_text("visit_id,codes\n1,428.0 584.9\n2,518.81\n")
     (folder / "ten.csv").write_text("visit_id,codes\n1,I01.1\n2,A00.0\n")
-    hint = "the model knows only ICD-10 codes; check the version of these."
+    hint = "3 of 3 codes were read as ICD-10, but only the table of ICD-9 has them; is the ICD version right?"
     assert hint in run("score", folder / "m.safetensors", folder / "nine.csv", "-o", folder / "s.csv").stderr
     assert hint not in run("score", folder / "m.safetensors", folder / "ten.csv", "-o", folder / "s.csv").stderr
 

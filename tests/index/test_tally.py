@@ -21,9 +21,28 @@ def test_unknown_codes_are_counted():
     assert warnings_for(as_admissions([["A000", "ZZZ9"], []], icd_version=10)) == []
     assert warnings_for(admissions)[0].startswith("in 1 of 4 admissions, fewer than half of the codes are understood")
     messages = warnings_for(as_admissions([["ZZZ9"], ["A000", "ZZZ8"]], icd_version=9))
-    assert len(messages) == 3
+    assert len(messages) == 4
     assert "3 of 3 codes are ICD-9; the model was made for ICD-10" in messages[0]
-    assert "unknown" in messages[1]
+    assert "1 of 3 codes were read as ICD-9, but only the table of ICD-10 has them" in messages[1]
+    assert "unknown" in messages[2]
+
+
+@pytest.mark.parametrize(
+    ("codes", "version", "often"),
+    [
+        (["428.0", "486", "I50.9"], 10, "2 of 3 codes were read as ICD-10, but only the table of ICD-9 has them"),
+        (["I50.9", "N17.9"], 9, "2 of 2 codes were read as ICD-9, but only the table of ICD-10 has them"),
+        (["E880.9", "V10", "428.0"], 9, ""),  # that ICD-10 has V10 too does not count
+        (["I50.9", "ZZZ9", "XXX1"], 10, ""),  # of neither version
+        (["I50.9"] * 20 + ["428.0"], 10, ""),  # a slip in one code, not in the file
+        (["I50.9"] * 19 + ["428.0"], 10, "1 of 20 codes"),
+    ],
+)
+def test_codes_of_the_other_icd_version_are_reported(codes, version, often):
+    tally = Tally(mlci.load("us2010").model_).add(as_admissions([codes], icd_version=version))
+    said = [sentence for sentence in tally.problems() if "is the ICD version right?" in sentence]
+    assert len(said) == (often > "")
+    assert all(often in sentence for sentence in said)
 
 
 def test_codes_beyond_the_first_that_count_are_reported():

@@ -701,12 +701,13 @@ def test_a_bad_file_is_reported_by_name_in_one_sentence(web, name, content, word
         (b"admission_id,codes\n1,A00.0 I10\n", "codes read as ICD-10", False),
         (b"admission_id,codes\n1,QQQ1 ZZZ\n", "codes read as ICD-10", False),  # of neither version
         (b"admission_id,codes,icd_version\n1,428.0 486,9\n", "ICD version in column icd_version", False),
+        (b"admission_id,codes,icd_version\n1,428.0 486,10\n2,A00.0,10\n", "ICD version in column", True),
     ],
 )
 def test_a_file_of_the_other_icd_version_is_doubted(web, content, said, doubted):
     text = said_on(scored(web, "a.csv", content).text)
     assert said in text
-    doubt = "The codes seem to be ICD-9, but were read as ICD-10: choose ICD-9 and upload again."
+    doubt = "codes were read as ICD-10, but only the table of ICD-9 has them; is the ICD version right?"
     assert (doubt in text) == doubted
 
 

@@ -96,7 +96,9 @@ def command(
         temporary.write_text(page, encoding="utf-8")
     state.unlink(missing_ok=True)
     if not quiet:
-        click.echo(f"{output}: {len(page.encode()) / 1e6:.1f} MB; open it in a browser.")
+        size = len(page.encode())
+        shown = f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.0f} kB"
+        click.echo(f"{output}: {shown}; open it in a browser.")
 
 
 def _print_refits(times: int | None):

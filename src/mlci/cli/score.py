@@ -85,9 +85,5 @@ def command(model, admissions, output, meds, strict, poa, force, quiet, **column
         click.echo(f"{output}: {counted(tally.admissions, 'admission')}{empty} in {seconds:.1f} s.", err=True)
     for doubt in (*tally.warnings(strict=strict), *look_back_warnings(index, days_of_file(admissions))):
         click.echo(click.style(f"mlci: warning: {doubt}", fg="red", bold=True), err=True)
-    if tally.unknown * 2 > tally.codes and not tally.foreign and index.icd_versions in ((9,), (10,)):
-        click.echo(
-            f"mlci: the model knows only ICD-{index.icd_versions[0]} codes; check the version of these.", err=True
-        )
     if tally.few and not strict:
         click.echo("mlci: --strict writes no score if fewer than half of the codes are understood.", err=True)

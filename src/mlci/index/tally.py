@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from mlci.codes import certainty
+from mlci.codes import certainty, zeros
 from mlci.codes.admissions import Admissions
-from mlci.codes.icd import LONGEST
+from mlci.codes.audit import audit
+from mlci.codes.icd import LONGEST, OTHER
 from mlci.index._people import absence_warning
 from mlci.index._understanding import poorly_understood
 from mlci.index.model import Model
@@ -22,6 +24,7 @@ from mlci.tokens import UNK
 
 SHIFT = 20  # percentiles between the mean and 50 from which a shift is reported
 UNKNOWN = 0.1  # share of unknown codes from which they are reported as a shift
+COMMON = 20  # an error that one code in so many has is that of a file, not of single codes
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Tally:
     empty: int = 0  # admissions without codes
     overlong: int = 0  # admissions with more codes than count
     foreign: Counter = field(default_factory=Counter)  # ICD version other than the model's -> codes
+    misread: Counter = field(default_factory=Counter)  # ICD version -> its unknown codes that only the other has
     stripped: int = 0  # ICD-9 codes that lack a leading zero
     lengthy: int = 0  # codes with more characters than those of their ICD version, of which a beginning is known
     unsure: int = 0  # codes marked as suspected or ruled out, which do not count
@@ -97,6 +101,7 @@ class Tally:
             empty=self.empty + int((admissions.counts == 0).sum()),
             overlong=self.overlong + int((admissions.counts > self.model.vocabulary.max_codes).sum()),
             foreign=foreign,
+            misread=self.misread + self._misread(admissions, leaves <= UNK),
             stripped=self.stripped + max(int(admissions.mentions[codes.stripped].sum()), admissions.short),
             lengthy=self.lengthy + int(admissions.mentions[codes.lengthy & (leaves > UNK)].sum()),
             unsure=self.unsure + admissions.unsure,
@@ -112,15 +117,24 @@ class Tally:
             last_codes=codes,
         )
 
+    def _misread(self, admissions: Admissions, unknown: np.ndarray) -> Counter:
+        """Count the unknown codes that only the table of the other ICD version has, if unknown codes are common."""
+        own, found = self.model.icd_versions, Counter()
+        if admissions.mentions[unknown].sum() * COMMON < len(admissions.indices):
+            return found
+        read_as = np.where(admissions.versions == 0, own[0] if len(own) == 1 else 0, admissions.versions)
+        for version in (9, 10):
+            rows = unknown & (read_as == version) & (admissions.mentions > 0)
+            if rows.any():
+                codes = pa.array(admissions.values[rows], pa.string())
+                found[version] = audit(codes, admissions.mentions[rows], version).other
+        return found
+
     def _stripped(self, admissions: Admissions) -> np.ndarray:
         """Return which distinct codes lack a leading zero; ICD-10 codes have none."""
         nine = admissions.versions == 9 if 10 in self.model.icd_versions else admissions.versions != 10
         found = np.zeros(len(nine), dtype=bool)
         if nine.any():
-            import pyarrow as pa
-
-            from mlci.codes import zeros
-
             found[nine] = zeros.stripped(pa.array(admissions.values[nine], pa.string()))
         return found
 
@@ -148,6 +162,12 @@ class Tally:
             own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
             version, many = self.foreign.most_common(1)[0]
             found.append(f"{many:,} of {self.codes:,} codes are ICD-{version}; the model was made for {own}.")
+        for version, many in self.misread.items():
+            if many and many * COMMON >= self.codes:
+                found.append(
+                    f"{many:,} of {self.codes:,} codes were read as ICD-{version}, but only the table of "
+                    f"ICD-{OTHER[version]} has them; is the ICD version right?"
+                )
         if self.unversioned:
             own = " and ".join(f"ICD-{version}" for version in self.model.icd_versions)
             found.append(
@@ -155,7 +175,7 @@ class Tally:
                 "the version."
             )
         found += certainty.notes(self.unsure, self.attached)
-        if self.stripped * 20 > self.codes:
+        if self.stripped * COMMON > self.codes:
             found.append(
                 f"{self.stripped:,} of {self.codes:,} codes lack a leading zero (38.9 for 038.9), as if a spreadsheet "
                 "had removed it; they are read as they are (--restore-zeros restores it)."

@@ -8,7 +8,6 @@ keep them.
 import re
 import secrets
 import shutil
-from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,10 +21,8 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.base.tablefile import open_table
 from mlci.codes.admissions import Admissions
-from mlci.codes.icd import normalise
 from mlci.codes.layout import Layout
 from mlci.codes.streams import file_layout
-from mlci.codes.versions import guess_version
 from mlci.index.model import Model
 from mlci.index.scoring import score_file
 from mlci.index.tally import Tally
@@ -56,7 +53,6 @@ class Job:
     target: Path
     written: int = 0  # admissions scored so far
     understood: str = ""  # how its columns were read
-    doubt: str = ""  # whether its codes seem to be of the other ICD version
     tally: Tally | None = None
     rows: list[dict] = field(default_factory=list)  # the first, with their codes, and age and sex if the risks use them
     bars: np.ndarray = field(default_factory=lambda: np.zeros(BARS, dtype=np.int64))
@@ -208,7 +204,6 @@ class Uploads:
                 on_batch=on_batch,
                 on_scores=job.take,
             )
-            job.doubt = "" if layout.version else _doubt(job.rows, icd_version)
         except InputError as error:
             job.error = without_options(str(error)).replace(str(job.source), job.name)
         except _Stopped:
@@ -238,18 +233,6 @@ def without_options(sentence: str) -> str:
 def _layout(path: Path, id: str | None, codes: str | None) -> Layout:
     with open_table(path) as table:
         return file_layout(table, id=id, codes=codes)
-
-
-def _doubt(rows: list[dict], version: int) -> str:
-    """Return a sentence if the codes of the first rows, read as of one ICD version, are of the other."""
-    counts = Counter(normalise(code) for row in rows for code in row["codes"])
-    try:
-        guessed, _ = guess_version(counts, "")
-    except InputError:  # they are of neither
-        return ""
-    if guessed == version:
-        return ""
-    return f"The codes seem to be ICD-{guessed}, but were read as ICD-{version}: choose ICD-{guessed} and upload again."
 
 
 def _understood(layout: Layout, icd_version: int) -> str:
