@@ -79,13 +79,10 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
     """
     import pyarrow.compute as pc
 
-    unknown = ~icd.known(codes, version)
-    if unknown.any():  # headings and the other version's table are looked up for these alone
-        unknown[unknown] = ~zeros.heading(codes.filter(unknown), version)
-    stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
+    unknown = ~_listed(codes, version)
+    stripped = _stripped(codes, version)
     other = unknown & ~stripped
-    if other.any():
-        other[other] = _of_other(codes.filter(other), version)
+    other[other] = _listed(codes.filter(other), icd.OTHER[version])
     longer = pc.utf8_length(codes).to_numpy(zero_copy_only=False) > icd.LONGEST[version]
     # A code with too few digits may also be among the stripped ones: do not count it twice.
     without_zero = max(int(counts[stripped].sum()), short)
@@ -93,9 +90,33 @@ def audit(codes: Any, counts: np.ndarray, version: int, *, short: int = 0) -> Au
     return Audit(version, int(counts.sum()), wrong, foreign, without_zero, overlong)
 
 
-def _of_other(codes: Any, version: int) -> np.ndarray:
-    """Return whether each code is a code or a heading of the other ICD version."""
-    return icd.known(codes, icd.OTHER[version]) | zeros.heading(codes, icd.OTHER[version])
+def only_in_other(codes: Any, version: int) -> np.ndarray:
+    """Return which codes were probably recorded in the other ICD version: this one lacks them, also with a zero before.
+
+    Args:
+        codes: normalised codes, an Arrow array.
+        version: 9 or 10.
+
+    >>> import pyarrow as pa
+    >>> only_in_other(pa.array(["I509", "4280", "QQQ"]), 10).tolist()
+    [False, True, False]
+    """
+    found = ~_listed(codes, version) & ~_stripped(codes, version)
+    found[found] = _listed(codes.filter(found), icd.OTHER[version])
+    return found
+
+
+def _listed(codes: Any, version: int) -> np.ndarray:
+    """Return which codes are codes or headings of an ICD version."""
+    found = icd.known(codes, version)
+    if not found.all():
+        found[~found] = zeros.heading(codes.filter(~found), version)
+    return found
+
+
+def _stripped(codes: Any, version: int) -> np.ndarray:
+    """Return which codes lack a leading zero; ICD-10 codes have none."""
+    return zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -128,16 +149,16 @@ def findings(codes: Any, counts: np.ndarray, version: int) -> Iterator[Finding]:
 
     table = icd.billable(version)
     valid = pc.is_in(codes, value_set=table).to_numpy(zero_copy_only=False)
-    stripped = zeros.stripped(codes) if version == 9 else np.zeros(len(codes), dtype=bool)
+    stripped = _stripped(codes, version)
     odd = (counts > 0) & ~(valid & ~stripped)
     if not odd.any():
         return
     codes, counts, stripped = codes.filter(odd), counts[odd], stripped[odd]
     tests = {
         "newer": np.array([version == 10 and code in years.added() for code in codes.to_pylist()], dtype=bool),
-        "heading": (icd.known(codes, version) | zeros.heading(codes, version)) & ~stripped,
+        "heading": _listed(codes, version) & ~stripped,
         "zero": stripped,
-        "other": _of_other(codes, version),
+        "other": _listed(codes, icd.OTHER[version]),
         "long": pc.is_in(pc.utf8_slice_codeunits(codes, 0, -1), value_set=table).to_numpy(zero_copy_only=False),
     }
     kinds = np.select(list(tests.values()), list(tests), "unknown")

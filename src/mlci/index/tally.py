@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mlci.base.lazy import lazy_property
 from mlci.codes import certainty, zeros
 from mlci.codes.admissions import Admissions
-from mlci.codes.audit import audit
+from mlci.codes.audit import only_in_other
 from mlci.codes.icd import LONGEST, OTHER
 from mlci.index._people import absence_warning
 from mlci.index._understanding import poorly_understood
@@ -87,6 +88,7 @@ class Tally:
             codes = _DistinctCodes(values, versions, stripped, lengthy, categories_of(values), attached)
         often = dict(zip(values[codes.attached], admissions.mentions[codes.attached].tolist()))
         leaves = self.model.vocabulary.leaves(admissions)
+        unknown = int(admissions.mentions[leaves <= UNK].sum())
         makeup = {} if percentile is None else count_makeup(admissions, leaves, codes.categories)
         own, foreign = self.model.icd_versions, Counter(self.foreign)
         for version in np.unique(admissions.versions[admissions.mentions > 0]):
@@ -96,12 +98,12 @@ class Tally:
             self.model,
             admissions=self.admissions + len(admissions),
             codes=self.codes + len(admissions.indices),
-            unknown=self.unknown + int(admissions.mentions[leaves <= UNK].sum()),
+            unknown=self.unknown + unknown,
             few=self.few + poorly_understood(admissions, leaves, columns.get("unknown_share")),
             empty=self.empty + int((admissions.counts == 0).sum()),
             overlong=self.overlong + int((admissions.counts > self.model.vocabulary.max_codes).sum()),
             foreign=foreign,
-            misread=self.misread + self._misread(admissions, leaves <= UNK),
+            misread=self.misread + self._misread(admissions, codes, leaves <= UNK),
             stripped=self.stripped + max(int(admissions.mentions[codes.stripped].sum()), admissions.short),
             lengthy=self.lengthy + int(admissions.mentions[codes.lengthy & (leaves > UNK)].sum()),
             unsure=self.unsure + admissions.unsure,
@@ -117,18 +119,14 @@ class Tally:
             last_codes=codes,
         )
 
-    def _misread(self, admissions: Admissions, unknown: np.ndarray) -> Counter:
-        """Count the unknown codes that only the table of the other ICD version has, if unknown codes are common."""
-        own, found = self.model.icd_versions, Counter()
-        if admissions.mentions[unknown].sum() * COMMON < len(admissions.indices):
-            return found
-        read_as = np.where(admissions.versions == 0, own[0] if len(own) == 1 else 0, admissions.versions)
-        for version in (9, 10):
-            rows = unknown & (read_as == version) & (admissions.mentions > 0)
-            if rows.any():
-                codes = pa.array(admissions.values[rows], pa.string())
-                found[version] = audit(codes, admissions.mentions[rows], version).other
-        return found
+    def _misread(self, admissions: Admissions, codes: "_DistinctCodes", unknown: np.ndarray) -> Counter:
+        """Count the unknown codes that only the other ICD version has, by version, if unknown codes are common."""
+        own, mentions = self.model.icd_versions, admissions.mentions
+        if mentions[unknown].sum() * COMMON < len(admissions.indices):
+            return Counter()
+        read_as = np.where(codes.versions == 0, own[0] if len(own) == 1 else 0, codes.versions)
+        other = {version: unknown & (read_as == version) & codes.only_in_other[version] for version in OTHER}
+        return Counter({version: int(mentions[rows].sum()) for version, rows in other.items()})
 
     def _stripped(self, admissions: Admissions) -> np.ndarray:
         """Return which distinct codes lack a leading zero; ICD-10 codes have none."""
@@ -224,6 +222,12 @@ class _DistinctCodes:
     lengthy: np.ndarray  # as `Tally._lengthy` returns it
     categories: tuple[np.ndarray, np.ndarray]  # `shift.categories_of` the codes
     attached: np.ndarray  # positions of the codes that `certainty.attached` finds
+
+    @lazy_property
+    def only_in_other(self) -> dict[int, np.ndarray]:
+        """Whether they exist only in the other ICD version, if read as of each version."""
+        codes = pa.array(self.values, pa.string())
+        return {version: only_in_other(codes, version) for version in OTHER}
 
 
 def _summed(left: Mapping[Any, Any], right: Mapping[Any, Any]) -> dict[Any, Any]:
