@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlci.base.tablefile import writing
+from mlci.base.tablewriter import writing
 from mlci.codes.admissions import Admissions
 from mlci.fitting._people import ROWS
 from mlci.index.estimator import load

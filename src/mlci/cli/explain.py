@@ -84,7 +84,7 @@ def _file(model, source, output, age, sex, force, quiet, column_options) -> None
 
 def _typed(model, text, output, age, sex, force, quiet, icd_version) -> None:
     """Explain one admission whose codes were typed."""
-    from mlci.base.tablefile import writing
+    from mlci.base.tablewriter import writing
     from mlci.codes.admissions import version_or_column
     from mlci.index._people import of_person
     from mlci.index.estimator import load

@@ -212,7 +212,7 @@ def _write_audit(findings, by_year, target: str, source: str) -> None:
     """Write one row per code and kind of finding; small counts are hidden."""
     import pyarrow as pa
 
-    from mlci.base.tablefile import writing
+    from mlci.base.tablewriter import writing
     from mlci.codes.audit import KINDS
     from mlci.codes.years import LAST, valid_words
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from mlci.base.errors import InputError
 from mlci.base.files import scratch
-from mlci.base.tablefile import writing
+from mlci.base.tablewriter import writing
 from mlci.codes.audit import Audit, Finding
 from mlci.codes.comorbidity import LISTED, Coder, Combined, ages_of, pair_of, points_of
 from mlci.codes.family import CLASSIC, chosen, score_columns

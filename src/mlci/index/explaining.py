@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlci.base.tablefile import writing
+from mlci.base.tablewriter import writing
 from mlci.codes import icd
 from mlci.codes.admissions import Admissions
 from mlci.index._explain import shares, titles_of

@@ -15,7 +15,8 @@ import numpy as np
 from mlci.base.errors import InputError
 from mlci.base.parquet import WEIGHTS
 from mlci.base.spreadsheets import defused
-from mlci.base.tablefile import TableFile, writing
+from mlci.base.tablefile import TableFile
+from mlci.base.tablewriter import writing
 from mlci.codes.admissions import Admissions
 from mlci.codes.streams import ROW, ahead, stream_rows
 from mlci.codes.versions import Guess
