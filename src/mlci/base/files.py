@@ -56,7 +56,7 @@ def atomic(path: str | os.PathLike, *, inputs: Iterable[str | os.PathLike] = ())
         yield temporary
         os.chmod(temporary, _mode(target))
         os.replace(temporary, target)
-    except Exception as error:
+    except Exception as error:  # only a full disk becomes a sentence; all else is raised as it is
         if reason := full(error):
             raise InputError(f"{path}: {reason}; nothing was written.") from error
         raise

@@ -261,7 +261,7 @@ def _first_odd(text: "pa.Array") -> int:
         try:
             pc.cast(text[start:middle], pa.timestamp("s"), safe=False)
             start = middle
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # the odd time is in this half
             end = middle
     return start
 

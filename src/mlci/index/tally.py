@@ -88,7 +88,7 @@ class Tally:
             codes = _DistinctCodes(values, versions, stripped, lengthy, categories_of(values), attached)
         often = dict(zip(values[codes.attached], admissions.mentions[codes.attached].tolist()))
         leaves = self.model.vocabulary.leaves(admissions)
-        unknown = int(admissions.mentions[leaves <= UNK].sum())
+        unknown = leaves <= UNK
         makeup = {} if percentile is None else count_makeup(admissions, leaves, codes.categories)
         own, foreign = self.model.icd_versions, Counter(self.foreign)
         for version in np.unique(admissions.versions[admissions.mentions > 0]):
@@ -98,12 +98,12 @@ class Tally:
             self.model,
             admissions=self.admissions + len(admissions),
             codes=self.codes + len(admissions.indices),
-            unknown=self.unknown + unknown,
+            unknown=self.unknown + int(admissions.mentions[unknown].sum()),
             few=self.few + poorly_understood(admissions, leaves, columns.get("unknown_share")),
             empty=self.empty + int((admissions.counts == 0).sum()),
             overlong=self.overlong + int((admissions.counts > self.model.vocabulary.max_codes).sum()),
             foreign=foreign,
-            misread=self.misread + self._misread(admissions, codes, leaves <= UNK),
+            misread=self.misread + self._misread(admissions, codes, unknown),
             stripped=self.stripped + max(int(admissions.mentions[codes.stripped].sum()), admissions.short),
             lengthy=self.lengthy + int(admissions.mentions[codes.lengthy & (leaves > UNK)].sum()),
             unsure=self.unsure + admissions.unsure,
@@ -161,7 +161,7 @@ class Tally:
             version, many = self.foreign.most_common(1)[0]
             found.append(f"{many:,} of {self.codes:,} codes are ICD-{version}; the model was made for {own}.")
         for version, many in self.misread.items():
-            if many and many * COMMON >= self.codes:
+            if many * COMMON >= self.codes:
                 found.append(
                     f"{many:,} of {self.codes:,} codes were read as ICD-{version}, but only the table of "
                     f"ICD-{OTHER[version]} has them; is the ICD version right?"
